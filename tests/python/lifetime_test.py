@@ -81,6 +81,29 @@ class Forks(Case):
 
 
 class Ends(Case):
+    def test_while_other_threads_save(self):
+        out, _ = self.run_program("""
+            def save(data, said):
+                try:
+                    while True:
+                        data.state_dict()
+                except mr.UsageError as e:
+                    said.append(str(e))
+            for _ in range(20):
+                data, said = L(shuffle=400), []
+                next(iter(data))
+                thread = threading.Thread(target=save, args=(data, said))
+                thread.start()
+                data.close()
+                thread.join()
+                assert said and "closed" in said[0], said
+            data = L(shuffle=400)
+            next(iter(data))
+            threading.Thread(target=save, args=(data, []), daemon=True).start()
+            print("end")
+        """)
+        self.assertEqual(out, "end\n")
+
     def test_an_interpreter_may_end_with_everything_alive(self):
         for end in ("pass", "sys.exit()", "del data", "threading.Thread(target=lambda: next(epoch), daemon=True).start()"):
             out, err = self.run_program(f"""
