@@ -21,8 +21,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
-#include "engine/standard_error.h"
-#include "engine/start_thread.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/start_thread.h"
 #include "tools/measure.h"
 #include "train/ranks/distributed.h"
 #include "train/ranks/lifeline.h"

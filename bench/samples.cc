@@ -10,12 +10,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base/units.h"
 #include "io/files/memory_source.h"
-#include "pipeline/engine.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/run/engine.h"
 #include "tools/measure.h"
 
 namespace {

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/standard_error.h"
+#include "engine/base/standard_error.h"
 #include "io/files/memory_source.h"
 #include "io/names/shard_spec.h"
 #include "millrace/millrace.h"

@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "io/names/folder_listing.h"
 #include "tools/decode_bench.h"
 

@@ -5,8 +5,9 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/words.h"
-#include "pipeline/shards.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "pipeline/shards/shards.h"
 #include "tools/load_bench.h"
 
 namespace millrace::cli {

@@ -9,9 +9,10 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/folders.h"
-#include "engine/printable.h"
-#include "engine/words.h"
+#include "engine/base/printable.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/files/folders.h"
 #include "io/cache/cache_folder.h"
 #include "io/hashes.h"
 

@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "pipeline/raw_bytes.h"
+#include "pipeline/plan/raw_bytes.h"
 #include "pipeline/stages/prefetch.h"
 
 namespace millrace::cli {

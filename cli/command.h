@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "cli/progress.h"
-#include "engine/settings.h"
+#include "engine/base/settings.h"
 #include "io/shard_urls.h"
-#include "pipeline/engine.h"
-#include "pipeline/ledger.h"
+#include "pipeline/plan/ledger.h"
+#include "pipeline/run/engine.h"
 #include "tools/take_until_stopped.h"
 
 namespace millrace::cli {

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
 
 namespace millrace::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/storage_text.h"
-#include "engine/memory.h"
+#include "engine/base/units.h"
 #include "tools/host_check.h"
 
 namespace millrace::cli {

@@ -6,9 +6,9 @@
 
 #include "cli/command.h"
 #include "cli/commands.h"
-#include "engine/printable.h"
+#include "engine/base/printable.h"
 #include "io/stores/known_stores.h"
-#include "pipeline/engine_options.h"
+#include "pipeline/run/engine_options.h"
 
 namespace millrace::cli {
 namespace {

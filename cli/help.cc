@@ -7,11 +7,11 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/async.h"
-#include "engine/error.h"
-#include "engine/option_list.h"
-#include "engine/spelling.h"
-#include "pipeline/engine_options.h"
+#include "engine/base/error.h"
+#include "engine/base/option_list.h"
+#include "engine/base/spelling.h"
+#include "engine/coroutines/async.h"
+#include "pipeline/run/engine_options.h"
 
 namespace millrace::cli {
 namespace {

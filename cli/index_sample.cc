@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/printable.h"
-#include "engine/standard_error.h"
-#include "pipeline/shard_index.h"
+#include "engine/base/printable.h"
+#include "engine/base/standard_error.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"
 

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "engine/asked_to_end.h"
-#include "engine/error.h"
-#include "engine/start_thread.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/files/written_file.h"
+#include "engine/host/asked_to_end.h"
+#include "engine/host/start_thread.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,10 +11,10 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "engine/error_object.h"
-#include "engine/log.h"
-#include "engine/program.h"
-#include "engine/standard_error.h"
+#include "engine/base/error_object.h"
+#include "engine/base/log.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/program.h"
 #include "millrace/version.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/written_file.h"
+#include "engine/files/written_file.h"
 
 namespace millrace::cli {
 

@@ -8,13 +8,13 @@
 #include <filesystem>
 
 #include "cli/flag_names.h"
-#include "engine/error.h"
-#include "engine/log.h"
-#include "engine/memory.h"
-#include "engine/program.h"
-#include "engine/standard_error.h"
-#include "engine/start_thread.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/standard_error.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/host/program.h"
+#include "engine/host/start_thread.h"
 #include "io/names/url.h"
 
 namespace millrace::cli {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "engine/printable.h"
-#include "engine/words.h"
-#include "pipeline/lane_names.h"
-#include "pipeline/records.h"
-#include "pipeline/shards.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "pipeline/shards/shards.h"
+#include "pipeline/state/lane_names.h"
+#include "pipeline/state/records.h"
 
 namespace millrace::cli {
 namespace {

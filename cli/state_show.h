@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"
 #include "train/checkpoints/checkpoint_files.h"
 
 namespace millrace::cli {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/memory.h"
-#include "engine/words.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 
 namespace millrace::cli {
 namespace {

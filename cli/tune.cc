@@ -11,6 +11,8 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/storage_text.h"
+#include "engine/base/units.h"
+#include "engine/host/host.h"
 #include "io/disks/disk.h"
 
 namespace millrace::cli {

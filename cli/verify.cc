@@ -11,7 +11,8 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/words.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 #include "pipeline/wids/read_index.h"
 
 namespace millrace::cli {

@@ -1,5 +1,5 @@
 # Run by cmake --install: the interface, which is include/millrace/ and what that includes, by way of others. Headers name
-# each other in full there, <millrace/engine/runtime.h>, so that a program's own engine/runtime.h cannot come in between.
+# each other in full there, <millrace/engine/threads/runtime.h>, so that a program's own engine/threads/runtime.h cannot come in between.
 # With them the sources that modules of Python compile themselves.
 file(GLOB waiting RELATIVE ${MILLRACE_SOURCE} ${MILLRACE_SOURCE}/include/millrace/*.h ${MILLRACE_SOURCE}/python/binding/*.cc)
 if(NOT MILLRACE_TRAIN)

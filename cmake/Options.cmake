@@ -65,7 +65,7 @@ function(millrace_library folder)
   add_library(millrace::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${options}>)
-  # Threads and global objects of a program use the library's statics to the end (engine/process_wide.h).
+  # Threads and global objects of a program use the library's statics to the end (engine/base/process_wide.h).
   target_compile_options(${target} PRIVATE -Wexit-time-destructors)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 
 namespace millrace {
 

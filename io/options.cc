@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/option_list.h"
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/option_list.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

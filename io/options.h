@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/memory.h"
-#include "engine/result.h"
+#include "engine/base/result.h"
+#include "engine/base/units.h"
 #include "io/cache/options.h"
 #include "io/http/options.h"
 #include "io/names/rewrites.h"

@@ -4,7 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "engine/channel.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/channel.h"
 #include "io/source.h"
 
 namespace millrace {

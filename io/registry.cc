@@ -5,8 +5,8 @@
 #include <exception>
 #include <utility>
 
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
 #include "io/names/rewrites.h"
 
 namespace millrace {

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "engine/awaitable.h"
-#include "engine/bytes.h"
-#include "engine/memory.h"
-#include "engine/result.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/awaitable.h"
+#include "engine/coroutines/scope.h"
+#include "engine/memory/bytes.h"
+#include "engine/memory/memory.h"
+#include "engine/threads/runtime.h"
 #include "io/names/url.h"
 #include "io/options.h"
 #include "io/source_counters.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/stats.h"
+#include "engine/host/stats.h"
 
 namespace millrace {
 

@@ -5,7 +5,8 @@
 #include <filesystem>
 #include <set>
 
-#include "engine/io_thread.h"
+#include "engine/base/units.h"
+#include "engine/threads/io_thread.h"
 #include "io/cache/cached_source.h"
 #include "io/disks/disk.h"
 #include "io/files/file_source.h"

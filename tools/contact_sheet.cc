@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/asked_to_end.h"
+#include "engine/host/asked_to_end.h"
 #include "pipeline/images/png.h"
 
 namespace millrace {

@@ -7,14 +7,14 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/printable.h"
-#include "engine/written_file.h"
+#include "engine/base/printable.h"
+#include "engine/files/written_file.h"
 #include "io/names/folder_listing.h"
 #include "io/names/url.h"
 #include "io/names/url_scheme.h"
-#include "pipeline/engine.h"
 #include "pipeline/formats/scan.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/sidecar.h"
 #include "tools/index_files.h"
 #include "tools/job_reporter.h"

@@ -45,8 +45,8 @@ struct index_report {
 // Reads shards and writes an index of them to `path`: wids v1 JSON, in the order of the URLs, and
 // with `offsets` a file of offsets next to it (i.json -> i.offsets). URLs are written without what
 // authorises requests, and relative ones from the index's folder. Both files appear when they are
-// complete (engine/written_file.h), and an index that is there is replaced. Blocks. Not on a thread
-// of the engine. read_index() reads the result.
+// complete (engine/files/written_file.h), and an index that is there is replaced. Blocks. Not on a
+// thread of the engine. read_index() reads the result.
 //
 // Throws `failure`: the first problem of a shard (verify_shards() lists all of them); usage if
 // there are no shards, if `path` is one of them or a file of another kind, if another process is

@@ -4,14 +4,14 @@
 #include <functional>
 #include <thread>
 
-#include "engine/start_thread.h"
+#include "engine/host/start_thread.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/resample.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "tools/bare_jpeg.h"
 #include "tools/measure.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
 #include "pipeline/images/decode.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "io/hashes.h"
-#include "pipeline/sample.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

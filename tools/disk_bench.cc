@@ -4,13 +4,14 @@
 #include <future>
 #include <map>
 
-#include "engine/block_io.h"
-#include "engine/folders.h"
-#include "engine/io_thread.h"
-#include "engine/random.h"
-#include "engine/read_blocks.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
+#include "engine/base/random.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/files/block_io.h"
+#include "engine/files/folders.h"
+#include "engine/host/host.h"
+#include "engine/memory/read_blocks.h"
+#include "engine/threads/io_thread.h"
 #include "io/files/file_source.h"
 #include "tools/measure.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/disks/topology.h"
-#include "pipeline/engine.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

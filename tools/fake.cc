@@ -9,8 +9,8 @@
 #include <numbers>
 #include <utility>
 
-#include "engine/random.h"
-#include "engine/written_file.h"
+#include "engine/base/random.h"
+#include "engine/files/written_file.h"
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/images/jpeg.h"
 #include "tools/job_record.h"

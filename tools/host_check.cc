@@ -12,11 +12,12 @@
 #include <set>
 #include <tuple>
 
-#include "engine/memory.h"
-#include "engine/uring_io.h"
+#include "engine/base/units.h"
+#include "engine/host/host.h"
+#include "engine/threads/uring_io.h"
 #include "io/disks/mounts.h"
 #include "io/files/file_source.h"
-#include "pipeline/engine_options.h"
+#include "pipeline/run/engine_options.h"
 
 namespace millrace {
 namespace {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include "engine/io_thread.h"
-#include "engine/read_blocks.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/host/host.h"
+#include "engine/memory/read_blocks.h"
+#include "engine/threads/io_thread.h"
 #include "io/registry.h"
 #include "io/standard_sources.h"
 #include "tools/measure.h"

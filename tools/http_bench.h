@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

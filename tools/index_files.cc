@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "engine/error.h"
-#include "engine/folders.h"
-#include "engine/open_file.h"
+#include "engine/base/error.h"
+#include "engine/files/folders.h"
+#include "engine/files/open_file.h"
 
 namespace millrace {
 namespace {

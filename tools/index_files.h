@@ -3,8 +3,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "engine/file_system.h"
-#include "engine/written_file.h"
+#include "engine/files/file_system.h"
+#include "engine/files/written_file.h"
 
 namespace millrace {
 

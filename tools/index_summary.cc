@@ -2,11 +2,11 @@
 
 #include <span>
 
-#include "engine/error.h"
-#include "engine/json_tree.h"
+#include "engine/base/error.h"
+#include "engine/base/json_tree.h"
 #include "io/names/url_scheme.h"
-#include "pipeline/engine.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/read_index.h"
 
 namespace millrace {

@@ -13,14 +13,14 @@
 #include <set>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/fingerprint.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/printable.h"
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/hashes.h"
 #include "io/names/folder_listing.h"
 

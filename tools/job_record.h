@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/file_system.h"
-#include "engine/line_file.h"
-#include "engine/written_file.h"
+#include "engine/files/file_system.h"
+#include "engine/files/line_file.h"
+#include "engine/files/written_file.h"
 #include "pipeline/formats/tar_writer.h"
 #include "tools/names.h"
 

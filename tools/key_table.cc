@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"
 
 namespace millrace {
 

@@ -7,15 +7,16 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/log.h"
-#include "engine/start_thread.h"
-#include "engine/worker_pool.h"
+#include "engine/base/log.h"
+#include "engine/host/host.h"
+#include "engine/host/start_thread.h"
+#include "engine/threads/worker_pool.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/images/batch.h"
 #include "pipeline/images/decode.h"
 #include "pipeline/images/decoded_cache.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/on_error.h"
 #include "pipeline/stages/prefetch.h"
 #include "pipeline/stages/shuffle.h"

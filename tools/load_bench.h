@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
 #include "pipeline/images/sample_decoder.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace {
 

@@ -10,11 +10,11 @@
 #include <map>
 #include <set>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/words.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/names/shard_spec.h"
 #include "io/names/url.h"
 #include "io/names/url_scheme.h"

@@ -11,19 +11,19 @@
 #include <set>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/log.h"
-#include "engine/printable.h"
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
 #include "io/names/folder_listing.h"
 #include "pipeline/formats/class_folders.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 #include "tools/pack_list.h"
 
 namespace millrace {

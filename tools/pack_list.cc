@@ -8,11 +8,11 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "engine/error.h"
-#include "engine/folders.h"
-#include "engine/scope.h"
-#include "engine/words.h"
-#include "pipeline/label.h"
+#include "engine/base/error.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "engine/files/folders.h"
+#include "pipeline/samples/label.h"
 
 namespace millrace {
 namespace {

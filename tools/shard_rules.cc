@@ -1,6 +1,6 @@
 #include "tools/shard_rules.h"
 
-#include "engine/file_system.h"
+#include "engine/files/file_system.h"
 
 namespace millrace {
 

@@ -8,12 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include "engine/check_option.h"
-#include "engine/error.h"
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/check_option.h"
+#include "engine/base/error.h"
+#include "engine/base/words.h"
+#include "engine/files/written_file.h"
 #include "pipeline/formats/tar_writer.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 #include "tools/job_record.h"
 #include "tools/names.h"
 #include "tools/shard_rules.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/sample.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

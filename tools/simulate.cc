@@ -9,11 +9,11 @@
 #include <numeric>
 #include <set>
 
-#include "engine/asked_to_end.h"
-#include "engine/divided.h"
-#include "engine/error.h"
-#include "engine/random.h"
-#include "pipeline/records.h"
+#include "engine/base/divided.h"
+#include "engine/base/error.h"
+#include "engine/base/random.h"
+#include "engine/host/asked_to_end.h"
+#include "pipeline/state/records.h"
 #include "pipeline/wids/python_random.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <stop_token>
 #include <type_traits>
 
-#include "pipeline/engine.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

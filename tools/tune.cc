@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "io/disks/disk.h"
 #include "tools/http_bench.h"
 

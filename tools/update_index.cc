@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/nesting.h"
-#include "engine/printable.h"
-#include "engine/written_file.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/nesting.h"
+#include "engine/base/printable.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/names/url_scheme.h"
-#include "pipeline/engine.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/sidecar.h"
 #include "tools/index_files.h"

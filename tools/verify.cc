@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include "engine/words.h"
-#include "pipeline/engine.h"
+#include "engine/base/words.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/images/image_decoder.h"
+#include "pipeline/run/engine.h"
 #include "pipeline/wids/index_entries.h"
 #include "tools/job_reporter.h"
 #include "tools/key_table.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/error.h"
-#include "pipeline/shard_index.h"
+#include "engine/base/error.h"
+#include "pipeline/shards/shard_index.h"
 #include "tools/job_progress.h"
 
 namespace millrace {

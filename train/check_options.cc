@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "io/stores/stored_objects.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/models/known_models.h"

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/divided.h"
-#include "engine/memory.h"
+#include "engine/base/divided.h"
+#include "engine/base/units.h"
+#include "engine/host/host.h"
 #include "pipeline/formats/class_folders.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/sample_source.h"
@@ -13,7 +14,7 @@
 #include "pipeline/images/decode.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/counting.h"
 #include "pipeline/stages/map.h"
 #include "pipeline/stages/on_error.h"

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pipeline/engine.h"
 #include "pipeline/images/image.h"
+#include "pipeline/run/engine.h"
 #include "train/options.h"
 #include "train/ranks/distributed.h"
 

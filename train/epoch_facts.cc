@@ -1,6 +1,6 @@
 #include "train/epoch_facts.h"
 
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "train/data.h"
 
 namespace millrace {

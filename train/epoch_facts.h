@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "pipeline/lane_cursor.h"
-#include "pipeline/state.h"
+#include "pipeline/state/lane_cursor.h"
+#include "pipeline/state/state.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/options.h"
 #include "train/ranks/distributed.h"

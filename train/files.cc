@@ -7,7 +7,7 @@
 #include <random>
 #include <span>
 
-#include "engine/file_system.h"
+#include "engine/files/file_system.h"
 
 namespace millrace {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "pipeline/option_words.h"
+#include "pipeline/run/option_words.h"
 
 namespace millrace {
 

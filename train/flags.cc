@@ -12,8 +12,8 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/error.h"
-#include "engine/spelling.h"
+#include "engine/base/error.h"
+#include "engine/base/spelling.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/engine.h"
+#include "pipeline/run/engine.h"
 #include "train/options.h"
 #include "train/ranks/distributed.h"
 

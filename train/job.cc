@@ -13,14 +13,14 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "engine/error.h"
-#include "engine/log.h"
-#include "engine/memory.h"
-#include "engine/printable.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/printable.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 #include "millrace/version.h"
 #include "pipeline/formats/class_folders.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/data.h"
 #include "train/device/to_device.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
 #include "pipeline/images/image.h"
-#include "pipeline/ledger.h"
+#include "pipeline/plan/ledger.h"
+#include "pipeline/run/engine.h"
 #include "pipeline/stages/map.h"
 #include "train/checkpoints/checkpoint_folder.h"
 #include "train/epoch_facts.h"

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "engine/error.h"
-#include "engine/fingerprint.h"
+#include "engine/base/error.h"
+#include "engine/base/fingerprint.h"
 #include "train/device/step_graph.h"
 #include "train/device/to_device.h"
 #include "train/models/known_models.h"

@@ -9,7 +9,7 @@
 #include "io/stores/listing.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/on_error.h"
 #include "train/checkpoints/arguments.h"
 #include "train/loop/schedule.h"

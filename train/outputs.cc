@@ -14,10 +14,10 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/json_tree.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/stores/stored_objects.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/checkpoints/checkpoint_names.h"

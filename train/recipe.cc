@@ -9,10 +9,10 @@
 #include <set>
 #include <string_view>
 
-#include "engine/error.h"
-#include "engine/folders.h"
-#include "engine/printable.h"
-#include "engine/spelling.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
+#include "engine/base/spelling.h"
+#include "engine/files/folders.h"
 
 namespace millrace {
 namespace {

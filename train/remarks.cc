@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "train/data.h"
 
 namespace millrace {

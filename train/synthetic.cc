@@ -5,8 +5,8 @@
 #include <array>
 #include <chrono>
 
-#include "engine/cpu_time.h"
-#include "engine/error.h"
+#include "engine/base/error.h"
+#include "engine/host/cpu_time.h"
 #include "train/device/step_profile.h"
 #include "train/job.h"
 #include "train/learner.h"

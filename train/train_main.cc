@@ -13,12 +13,12 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/error_object.h"
-#include "engine/job_place.h"
-#include "engine/log.h"
-#include "engine/program.h"
-#include "engine/settings.h"
-#include "engine/standard_error.h"
+#include "engine/base/error_object.h"
+#include "engine/base/log.h"
+#include "engine/base/settings.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/job_place.h"
+#include "engine/host/program.h"
 #include "train/flag_names.h"
 #include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "engine/cpu_time.h"
-#include "engine/error_object.h"
-#include "engine/log.h"
-#include "engine/printable.h"
-#include "engine/words.h"
+#include "engine/base/error_object.h"
+#include "engine/base/log.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/host/cpu_time.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
 #include "train/device/step_profile.h"

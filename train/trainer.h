@@ -1,6 +1,6 @@
 #pragma once
 
-#include "pipeline/engine.h"
+#include "pipeline/run/engine.h"
 #include "train/loop/control.h"
 #include "train/options.h"
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "pipeline/engine.h"
-#include "pipeline/ledger.h"
+#include "pipeline/plan/ledger.h"
+#include "pipeline/run/engine.h"
 #include "train/learner.h"
 #include "train/loop/control.h"
 #include "train/options.h"

@@ -2,11 +2,12 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include "engine/base/units.h"
 #include "io/files/memory_source.h"
-#include "pipeline/engine.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/run/engine.h"
 #include "pipeline/stages/shuffle.h"
 #include "tests/support/tar_builder.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/kernels.h"
 #include "pipeline/images/options.h"

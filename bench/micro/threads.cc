@@ -3,14 +3,14 @@
 
 #include <thread>
 
-#include "engine/bounded_queue.h"
-#include "engine/channel.h"
-#include "engine/io_thread.h"
-#include "engine/offload.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/start_thread.h"
+#include "engine/coroutines/channel.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/host/start_thread.h"
+#include "engine/threads/bounded_queue.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
+#include "engine/threads/runtime.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/start_thread.h"
+#include "engine/host/start_thread.h"
 
 namespace millrace::rotational {
 

@@ -14,8 +14,8 @@
 
 #include "bench/rotational/array.h"
 #include "bench/rotational/mirror.h"
-#include "engine/standard_error.h"
-#include "engine/start_thread.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/start_thread.h"
 
 namespace {
 

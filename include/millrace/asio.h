@@ -14,4 +14,4 @@
 #error "GCC's symbols of Asio differ from those that Clang compiled in millrace: use Clang for this"
 #endif
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"

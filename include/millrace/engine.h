@@ -2,8 +2,8 @@
 // samples. Also the log. Include it wherever a plan is run.
 #pragma once
 
-#include "engine/log.h"
-#include "pipeline/compiled_plans.h"
-#include "pipeline/engine.h"
-#include "pipeline/ledger.h"
-#include "pipeline/run_stats.h"
+#include "engine/base/log.h"
+#include "pipeline/plan/ledger.h"
+#include "pipeline/run/compiled_plans.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/run/run_stats.h"

@@ -2,5 +2,5 @@
 // program. Include it for code that handles only errors: all other headers include it.
 #pragma once
 
-#include "engine/error.h"
-#include "engine/result.h"
+#include "engine/base/error.h"
+#include "engine/base/result.h"

@@ -4,10 +4,12 @@
 // plan.
 #pragma once
 
-#include "engine/job_place.h"
-#include "engine/memory.h"
-#include "engine/runtime.h"
-#include "engine/settings.h"
+#include "engine/base/settings.h"
+#include "engine/base/units.h"
+#include "engine/host/host.h"
+#include "engine/host/job_place.h"
+#include "engine/memory/memory.h"
+#include "engine/threads/runtime.h"
 #include "io/options.h"
-#include "pipeline/engine_options.h"
-#include "pipeline/option_words.h"
+#include "pipeline/run/engine_options.h"
+#include "pipeline/run/option_words.h"

@@ -7,6 +7,6 @@
 #include "io/shard_urls.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
-#include "pipeline/plan.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/lanes.h"

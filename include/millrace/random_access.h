@@ -2,7 +2,7 @@
 // which ranks draw numbers. Include it for tools and evaluation, instead of a plan.
 #pragma once
 
-#include "pipeline/shard_index.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/samplers.h"

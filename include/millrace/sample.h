@@ -2,5 +2,5 @@
 // functions of samples, which run no plan themselves.
 #pragma once
 
-#include "pipeline/fields.h"
-#include "pipeline/sample.h"
+#include "pipeline/samples/fields.h"
+#include "pipeline/samples/sample.h"

@@ -2,9 +2,9 @@
 // Include it where engine_options::add_sources is set.
 #pragma once
 
-#include "engine/bytes.h"
-#include "engine/memory.h"
-#include "engine/offload.h"
+#include "engine/memory/bytes.h"
+#include "engine/memory/memory.h"
+#include "engine/threads/offload.h"
 #include "io/names/url.h"
 #include "io/registry.h"
 #include "io/source.h"

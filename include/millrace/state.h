@@ -3,6 +3,6 @@
 // it to save and to resume.
 #pragma once
 
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "pipeline/stages/edited_state.h"
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"

@@ -2,12 +2,12 @@
 // records of a saved state. Include it where a stage is a class (docs/stages.md).
 #pragma once
 
-#include "engine/awaitable.h"
-#include "engine/condition.h"
-#include "engine/offload.h"
-#include "engine/scope.h"
-#include "pipeline/plan.h"
-#include "pipeline/records.h"
-#include "pipeline/run_context.h"
+#include "engine/coroutines/awaitable.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/offload.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/plan/run_context.h"
+#include "pipeline/plan/stream.h"
 #include "pipeline/stages/sample_stage.h"
-#include "pipeline/stream.h"
+#include "pipeline/state/records.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/file_system.h"
-#include "engine/result.h"
+#include "engine/base/result.h"
+#include "engine/files/file_system.h"
 
 namespace millrace {
 

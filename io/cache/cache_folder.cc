@@ -10,8 +10,8 @@
 #include <array>
 #include <cerrno>
 
-#include "engine/file_system.h"
-#include "engine/memory.h"
+#include "engine/base/units.h"
+#include "engine/files/file_system.h"
 #include "io/cache/seen_versions.h"
 
 namespace millrace {

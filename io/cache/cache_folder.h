@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "io/cache/cache_writer.h"
 #include "io/cache/cached_file.h"
 #include "io/cache/entry_name.h"

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "engine/file_system.h"
+#include "engine/files/file_system.h"
 #include "io/hashes.h"
 
 namespace millrace {

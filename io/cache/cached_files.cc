@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include "engine/file_system.h"
-#include "engine/offload.h"
+#include "engine/files/file_system.h"
+#include "engine/threads/offload.h"
 #include "io/cache/cached_source.h"
 
 namespace millrace {

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <deque>
 
-#include "engine/file_system.h"
-#include "engine/log.h"
-#include "engine/offload.h"
-#include "engine/time_source.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/time_source.h"
+#include "engine/files/file_system.h"
+#include "engine/threads/offload.h"
 #include "io/cache/seen_versions.h"
 #include "io/files/file_source.h"
 #include "io/hashes.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "io/hashes.h"
 
 namespace millrace {

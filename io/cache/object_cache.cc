@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "io/cache/cached_source.h"
 #include "io/names/url.h"
 

@@ -1,8 +1,8 @@
 #include "io/cache/options.h"
 
-#include "engine/memory.h"
-#include "engine/option_list.h"
-#include "engine/words.h"
+#include "engine/base/option_list.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 
 namespace millrace {
 

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "engine/file_system.h"
-#include "engine/json_tree.h"
+#include "engine/base/json_tree.h"
+#include "engine/files/file_system.h"
 #include "io/cache/cache_file.h"
 #include "io/cache/entry_name.h"
 #include "io/hashes.h"

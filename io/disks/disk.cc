@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/offload.h"
-#include "engine/worker_pool.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
+#include "engine/threads/worker_pool.h"
 
 namespace millrace {
 namespace {

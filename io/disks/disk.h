@@ -5,9 +5,9 @@
 #include <memory>
 #include <optional>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/worker_pool.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/threads/worker_pool.h"
 #include "io/disks/depth_controller.h"
 #include "io/disks/extent_policy.h"
 #include "io/disks/open_files.h"

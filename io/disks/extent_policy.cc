@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/units.h"
+
 namespace millrace {
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "engine/memory.h"
+#include "engine/base/units.h"
 #include "io/disks/topology.h"
 
 namespace millrace {

@@ -12,8 +12,8 @@
 #include <span>
 #include <string_view>
 
-#include "engine/clock.h"
-#include "engine/file_system.h"
+#include "engine/files/file_system.h"
+#include "engine/host/clock.h"
 
 namespace millrace {
 namespace {

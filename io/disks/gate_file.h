@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/file_system.h"
-#include "engine/result.h"
+#include "engine/base/result.h"
+#include "engine/files/file_system.h"
 
 namespace millrace {
 

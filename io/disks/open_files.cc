@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/file_system.h"
-#include "engine/offload.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/files/file_system.h"
+#include "engine/threads/offload.h"
 
 namespace millrace {
 namespace {

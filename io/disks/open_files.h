@@ -5,10 +5,10 @@
 #include <string>
 #include <unordered_map>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/open_file.h"
-#include "engine/runtime.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/files/open_file.h"
+#include "engine/threads/runtime.h"
 
 namespace millrace {
 

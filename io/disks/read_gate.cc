@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/log.h"
-#include "engine/scope.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/async.h"
-#include "engine/condition.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
 #include "io/disks/gate_file.h"
 
 namespace millrace {

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
-#include "engine/block_io.h"
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/offload.h"
-#include "engine/timer.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/timer.h"
+#include "engine/files/block_io.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
 
 namespace millrace {
 namespace {

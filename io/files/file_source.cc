@@ -10,10 +10,12 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fstream>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/offload.h"
-#include "engine/timer.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/timer.h"
+#include "engine/host/host.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
 #include "io/files/file_reader.h"
 #include "io/read_ahead.h"
 

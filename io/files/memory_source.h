@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/base/units.h"
 #include "io/source.h"
 
 namespace millrace {

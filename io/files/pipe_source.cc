@@ -9,12 +9,12 @@
 #include <sstream>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/process.h"
-#include "engine/scope.h"
-#include "engine/timer.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/timer.h"
+#include "engine/files/process.h"
+#include "engine/threads/io_thread.h"
 #include "io/read_ahead.h"
 
 namespace millrace {

@@ -4,11 +4,11 @@
 #include <memory>
 #include <optional>
 
-#include "engine/async.h"
-#include "engine/bytes.h"
-#include "engine/condition.h"
-#include "engine/result.h"
-#include "engine/scope.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
+#include "engine/memory/bytes.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <deque>
 #include <optional>
 
-#include "engine/bytes.h"
+#include "engine/memory/bytes.h"
 #include "io/http/object_digest.h"
 
 namespace millrace {

@@ -8,8 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <cstring>
 
-#include "engine/async.h"
-#include "engine/blocking.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/blocking.h"
 #include "io/hashes.h"
 #include "io/http/dialer.h"
 #include "io/http/options.h"

@@ -5,11 +5,11 @@
 #include <span>
 #include <string>
 
-#include "engine/awaitable.h"
-#include "engine/clock.h"
-#include "engine/condition.h"
-#include "engine/result.h"
-#include "engine/scope.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/awaitable.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
+#include "engine/host/clock.h"
 #include "io/http/message.h"
 #include "io/http/transport.h"
 #include "io/names/url.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/private_host.h"
 
 namespace millrace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/transport.h"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <ctime>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 
 namespace millrace {
 namespace {

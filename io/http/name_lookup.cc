@@ -11,10 +11,10 @@
 #include <mutex>
 #include <optional>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/posted_call.h"
-#include "engine/start_thread.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/posted_call.h"
+#include "engine/host/start_thread.h"
 
 namespace millrace {
 

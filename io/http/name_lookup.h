@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/result.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "io/http/transfer.h"
 #include "io/source.h"
 

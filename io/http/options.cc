@@ -7,11 +7,11 @@
 #include <array>
 #include <vector>
 
-#include "engine/memory.h"
-#include "engine/option_list.h"
-#include "engine/process_wide.h"
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/option_list.h"
+#include "engine/base/process_wide.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/secret_file.h"
 
 namespace millrace {

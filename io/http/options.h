@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "io/http/message.h"
 #include "io/http/timeouts.h"
 #include "io/http/tls_options.h"

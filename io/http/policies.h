@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/bytes.h"
-#include "engine/time_source.h"
+#include "engine/coroutines/time_source.h"
+#include "engine/memory/bytes.h"
 
 namespace millrace {
 

@@ -7,10 +7,10 @@
 #include <boost/asio/post.hpp>
 #include <mutex>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/process_wide.h"
-#include "engine/scope.h"
+#include "engine/base/process_wide.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

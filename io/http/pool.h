@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/result.h"
-#include "engine/time_source.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/time_source.h"
 #include "io/http/transport.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <string>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace {
 namespace {

@@ -6,9 +6,9 @@
 #include <boost/asio/ip/network_v4.hpp>
 #include <boost/asio/ip/network_v6.hpp>
 
-#include "engine/async.h"
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/options.h"
 
 namespace millrace {

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/log.h"
-#include "engine/timer.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/timer.h"
 #include "io/http/client.h"
 #include "io/http/header_values.h"
 

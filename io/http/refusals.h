@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "io/names/url.h"
 
 namespace millrace {

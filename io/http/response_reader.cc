@@ -9,7 +9,7 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace {
 namespace {

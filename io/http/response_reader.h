@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "io/http/message.h"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
-#include "engine/random.h"
-#include "engine/time_source.h"
+#include "engine/base/random.h"
+#include "engine/coroutines/time_source.h"
 
 namespace millrace {
 

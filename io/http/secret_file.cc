@@ -4,9 +4,9 @@
 
 #include <cerrno>
 
-#include "engine/blocking.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/threads/blocking.h"
 
 namespace millrace {
 

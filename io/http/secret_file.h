@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/awaitable.h"
-#include "engine/result.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/awaitable.h"
 
 namespace millrace {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "engine/blocking.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/threads/blocking.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/http/netrc.h"

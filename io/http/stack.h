@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/async.h"
-#include "engine/condition.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
 #include "io/disks/depth_controller.h"
 #include "io/http/client.h"
 #include "io/http/object.h"

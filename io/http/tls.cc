@@ -12,8 +12,8 @@
 #include <limits>
 #include <map>
 
-#include "engine/async.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/secret_file.h"
 #include "io/http/transport.h"
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <variant>
 
-#include "engine/bytes.h"
-#include "engine/result.h"
-#include "engine/time_source.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/time_source.h"
+#include "engine/memory/bytes.h"
 #include "io/http/message.h"
 #include "io/http/object.h"
 #include "io/http/object_version.h"

@@ -10,7 +10,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <random>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 #include "io/http/name_lookup.h"
 #include "io/names/url.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/result.h"
-#include "engine/time_source.h"
+#include "engine/base/result.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/time_source.h"
 
 namespace millrace {
 

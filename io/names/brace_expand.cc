@@ -6,7 +6,7 @@
 #include <optional>
 #include <regex>
 
-#include "engine/process_wide.h"
+#include "engine/base/process_wide.h"
 
 namespace millrace {
 namespace {

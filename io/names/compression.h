@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/memory.h"
+#include "engine/base/units.h"
 
 namespace millrace {
 

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "engine/file_system.h"
-#include "engine/folders.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
 #include "io/names/shard_name.h"
 #include "io/names/url.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 
 namespace millrace {
 

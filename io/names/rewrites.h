@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 
 namespace millrace {
 

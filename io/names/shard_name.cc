@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/words.h"
+#include "engine/files/written_file.h"
 #include "io/names/compression.h"
 
 namespace millrace {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/folders.h"
+#include "engine/files/folders.h"
 #include "io/names/brace_expand.h"
 
 namespace millrace {

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <vector>
 
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

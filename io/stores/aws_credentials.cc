@@ -6,10 +6,10 @@
 #include <ctime>
 #include <sstream>
 
-#include "engine/blocking.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/words.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/words.h"
+#include "engine/files/folders.h"
+#include "engine/threads/blocking.h"
 #include "io/http/secret_file.h"
 #include "io/stores/xml.h"
 

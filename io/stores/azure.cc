@@ -5,7 +5,7 @@
 #include <ctime>
 #include <map>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/stores/known_stores.h"

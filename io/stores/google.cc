@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "engine/json_tree.h"
+#include "engine/base/json_tree.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/http/secret_file.h"

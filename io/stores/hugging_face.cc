@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/json_tree.h"
-#include "engine/words.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/words.h"
 #include "io/http/secret_file.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "io/http/options.h"
 
 namespace millrace {

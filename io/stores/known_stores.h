@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/setting.h"
+#include "engine/base/setting.h"
 #include "io/names/url.h"
 
 namespace millrace {

@@ -7,8 +7,8 @@
 #include <future>
 #include <tuple>
 
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
 #include "io/http/transport.h"
 #include "io/names/shard_name.h"
 #include "io/stores/known_stores.h"

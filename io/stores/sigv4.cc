@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 

@@ -8,9 +8,9 @@
 #include <chrono>
 #include <vector>
 
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/words.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
 #include "io/http/transport.h"
 #include "io/names/url.h"
 #include "io/stores/known_stores.h"

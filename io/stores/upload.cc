@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/log.h"
-#include "engine/words.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
 #include "io/hashes.h"
 #include "io/http/object_digest.h"
 

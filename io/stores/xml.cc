@@ -6,7 +6,7 @@
 #include <boost/property_tree/xml_parser.hpp>
 #include <sstream>
 
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace {
 namespace {

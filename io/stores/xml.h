@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/nesting.h"
-#include "engine/result.h"
+#include "engine/base/nesting.h"
+#include "engine/base/result.h"
 
 namespace millrace {
 

@@ -10,12 +10,12 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/io_thread.h"
-#include "engine/posted_call.h"
-#include "engine/start_thread.h"
-#include "engine/work_memory.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/posted_call.h"
+#include "engine/host/start_thread.h"
+#include "engine/memory/work_memory.h"
+#include "engine/threads/io_thread.h"
 #include "io/names/compression.h"
 #include "io/unpack/unpack.h"
 #include "io/unpack/unpacker.h"

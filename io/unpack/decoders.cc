@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/units.h"
+
 namespace millrace {
 namespace {
 

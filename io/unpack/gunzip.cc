@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <new>
 
-#include "engine/offload.h"
-#include "engine/work_memory.h"
+#include "engine/base/units.h"
+#include "engine/memory/work_memory.h"
+#include "engine/threads/offload.h"
 #include "io/unpack/unpack.h"
 #include "io/unpack/unpacker.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/units.h"
 #include "io/unpack/decoders.h"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/units.h"
 #include "io/names/compression.h"
 #include "io/source.h"
 
@@ -61,7 +62,7 @@ std::unique_ptr<byte_source> unpack(const source_context& context, unpack_memory
                                     packed what, std::uint64_t offset);
 
 // Unpacks a whole gzip stream in memory, up to `most` bytes; counted as work memory
-// (engine/work_memory.h), as are those of unzip_all(). Fails with bad_archive, truncated,
+// (engine/memory/work_memory.h), as are those of unzip_all(). Fails with bad_archive, truncated,
 // too_large, or with no_memory if work memory is refused.
 result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_t most);
 // Unpacks the files of a zip archive in memory, up to `most` bytes in all. Fails with the same

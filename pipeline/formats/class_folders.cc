@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <set>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/fingerprint.h"
-#include "engine/folders.h"
-#include "engine/log.h"
-#include "engine/printable.h"
-#include "engine/scope.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/log.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
 #include "io/names/folder_listing.h"
 #include "pipeline/images/image_decoder.h"
 

@@ -7,11 +7,12 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/log.h"
-#include "engine/read_blocks.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/memory/read_blocks.h"
 #include "io/standard_sources.h"
 #include "io/unpack/unpack.h"
-#include "pipeline/fields.h"
+#include "pipeline/samples/fields.h"
 
 namespace millrace {
 namespace {

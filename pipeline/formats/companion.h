@@ -12,9 +12,9 @@
 #include "pipeline/formats/companion_index.h"
 #include "pipeline/formats/join_options.h"
 #include "pipeline/formats/tar_reader.h"
-#include "pipeline/lane_cursor.h"
-#include "pipeline/run_context.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/run_context.h"
+#include "pipeline/samples/sample.h"
+#include "pipeline/state/lane_cursor.h"
 
 namespace millrace {
 

@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/fingerprint.h"
-#include "pipeline/lane_cursor.h"
+#include "engine/base/error.h"
+#include "engine/base/fingerprint.h"
+#include "pipeline/state/lane_cursor.h"
 
 namespace millrace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "io/unpack/unpack.h"
-#include "pipeline/compacted.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/plan/compacted.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "pipeline/formats/sample_source.h"
-#include "pipeline/run_context.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/run_context.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

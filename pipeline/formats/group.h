@@ -1,7 +1,7 @@
 #pragma once
 
 #include "pipeline/formats/untar.h"
-#include "pipeline/plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

@@ -6,12 +6,12 @@
 #include <iterator>
 #include <utility>
 
-#include "engine/fingerprint.h"
-#include "engine/log.h"
-#include "engine/words.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
 #include "io/names/shard_name.h"
 #include "pipeline/formats/companion.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "pipeline/formats/join_options.h"
 #include "pipeline/formats/sample_source.h"
-#include "pipeline/run_context.h"
+#include "pipeline/plan/run_context.h"
 
 namespace millrace {
 

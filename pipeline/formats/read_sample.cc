@@ -6,10 +6,11 @@
 #include <array>
 #include <cstring>
 
+#include "engine/base/units.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/untar.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "io/registry.h"
 #include "io/source.h"
-#include "pipeline/sample.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 

@@ -6,9 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/units.h"
 #include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 namespace {

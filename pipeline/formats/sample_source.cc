@@ -6,10 +6,11 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/fingerprint.h"
-#include "engine/scope.h"
-#include "engine/words.h"
-#include "pipeline/records.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/scope.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

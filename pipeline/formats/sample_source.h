@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "pipeline/formats/class_folders.h"
-#include "pipeline/plan.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
 
 namespace millrace {
 

@@ -7,11 +7,12 @@
 #include <deque>
 #include <set>
 
-#include "engine/condition.h"
-#include "engine/io_thread.h"
-#include "engine/offload.h"
-#include "engine/read_blocks.h"
-#include "engine/words.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/condition.h"
+#include "engine/memory/read_blocks.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
 #include "io/hashes.h"
 #include "io/names/url.h"
 #include "io/standard_sources.h"
@@ -19,7 +20,7 @@
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/untar.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/process_wide.h"
-#include "pipeline/plan.h"
-#include "pipeline/sample_name.h"
-#include "pipeline/shard_index.h"
+#include "engine/base/process_wide.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/samples/sample_name.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 

@@ -6,11 +6,12 @@
 #include <cstring>
 #include <tuple>
 
+#include "engine/base/units.h"
 #include "io/unpack/unpack.h"
 #include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/sample_source.h"
 #include "pipeline/formats/tar_parser.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 

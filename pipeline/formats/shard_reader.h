@@ -6,9 +6,9 @@
 #include <string>
 
 #include "pipeline/formats/untar_options.h"
-#include "pipeline/plan.h"
-#include "pipeline/shard_head.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
+#include "pipeline/state/shard_head.h"
 
 namespace millrace {
 

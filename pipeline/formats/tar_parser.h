@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "pipeline/formats/end_blocks.h"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/fingerprint.h"
-#include "engine/words.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/words.h"
 
 namespace millrace {
 

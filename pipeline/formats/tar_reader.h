@@ -9,8 +9,8 @@
 
 #include "pipeline/formats/sample_source.h"
 #include "pipeline/formats/shard_reader.h"
-#include "pipeline/lane_cursor.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
+#include "pipeline/state/lane_cursor.h"
 
 namespace millrace {
 

@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/words.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/written_file.h"
+#include "engine/files/written_file.h"
 
 namespace millrace {
 
@@ -21,7 +21,7 @@ struct archive_bytes {
 // Writes one shard: regular files in the ustar format (pax where a name or a size needs it), mode
 // 0444, owner bigdata, time 0, so that equal content gives equal bytes: the same as WebDataset's
 // TarWriter with mtime=0. The file appears under its name only once close() has succeeded
-// (engine/written_file.h). One thread.
+// (engine/files/written_file.h). One thread.
 //
 // Calls that would make a shard other than the one asked for throw `failure` (usage). A member that
 // was begun but cannot be completed, for example because its producer failed, cannot be undone: the

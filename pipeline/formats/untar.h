@@ -1,8 +1,8 @@
 #pragma once
 
 #include "pipeline/formats/untar_options.h"
-#include "pipeline/plan.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
 
 namespace millrace {
 

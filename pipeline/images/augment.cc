@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/check_option.h"
+#include "engine/base/check_option.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/augment_ops.h"
 #include "pipeline/images/view.h"
 

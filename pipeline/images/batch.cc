@@ -4,9 +4,10 @@
 
 #include <cstring>
 
-#include "engine/check_option.h"
-#include "engine/log.h"
-#include "pipeline/records.h"
+#include "engine/base/check_option.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

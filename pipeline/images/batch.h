@@ -1,7 +1,7 @@
 #pragma once
 
 #include "pipeline/images/image.h"
-#include "pipeline/plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

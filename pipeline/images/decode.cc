@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/offload.h"
-#include "engine/worker_pool.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/offload.h"
+#include "engine/threads/worker_pool.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/ordered_window.h"
+#include "pipeline/plan/ordered_window.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "pipeline/images/decode_options.h"
 #include "pipeline/images/image.h"
-#include "pipeline/plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

@@ -11,11 +11,12 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "engine/check_option.h"
-#include "engine/memory.h"
-#include "engine/process_wide.h"
-#include "engine/words.h"
-#include "engine/work_memory.h"
+#include "engine/base/check_option.h"
+#include "engine/base/process_wide.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/host/host.h"
+#include "engine/memory/work_memory.h"
 #include "io/hashes.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pipeline/images/options.h"
-#include "pipeline/sample.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/bytes.h"
+#include "engine/memory/bytes.h"
 #include "pipeline/images/view.h"
-#include "pipeline/sample.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

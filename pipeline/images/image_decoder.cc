@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "pipeline/fields.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/png.h"
 #include "pipeline/images/raw_pixels.h"
 #include "pipeline/images/webp.h"
-#include "pipeline/npy.h"
+#include "pipeline/samples/fields.h"
+#include "pipeline/samples/npy.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "pipeline/images/options.h"
 
 namespace millrace {

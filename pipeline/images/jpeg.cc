@@ -8,8 +8,8 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/cpu_time.h"
-#include "engine/work_memory.h"
+#include "engine/host/cpu_time.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
 #include "pipeline/images/jpeg_huffman.h"

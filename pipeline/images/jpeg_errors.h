@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 
 namespace millrace::libjpeg {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "engine/work_memory.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_runs.h"
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "pipeline/images/jpeg.h"
 
 namespace millrace {

@@ -7,8 +7,8 @@
 #include <numbers>
 #include <span>
 
-#include "engine/check_option.h"
-#include "engine/random.h"
+#include "engine/base/check_option.h"
+#include "engine/base/random.h"
 #include "pipeline/images/augment_ops.h"
 
 namespace millrace {

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <new>
 
-#include "engine/cpu_time.h"
-#include "engine/printable.h"
-#include "engine/work_memory.h"
+#include "engine/base/printable.h"
+#include "engine/host/cpu_time.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/png_chunks.h"
 #include "pipeline/images/row_sink.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "pipeline/images/options.h"
 
 namespace millrace {

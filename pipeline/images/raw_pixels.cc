@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "pipeline/images/row_sink.h"
-#include "pipeline/npy.h"
+#include "pipeline/samples/npy.h"
 
 namespace millrace {
 namespace {

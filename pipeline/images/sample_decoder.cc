@@ -8,12 +8,12 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/check_option.h"
-#include "engine/words.h"
-#include "engine/work_memory.h"
-#include "pipeline/fields.h"
+#include "engine/base/check_option.h"
+#include "engine/base/words.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/decoded_cache.h"
-#include "pipeline/label.h"
+#include "pipeline/samples/fields.h"
+#include "pipeline/samples/label.h"
 
 namespace millrace {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 
 namespace millrace {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/cpu_time.h"
-#include "engine/work_memory.h"
+#include "engine/host/cpu_time.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/row_sink.h"
 #include "pipeline/images/webp_codes.h"
 

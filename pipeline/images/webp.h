@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "pipeline/images/options.h"
 
 namespace millrace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/compacted.h"
 #include "pipeline/images/image.h"
-#include "pipeline/records.h"
+#include "pipeline/plan/compacted.h"
 #include "pipeline/stages/map.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/records.h"
 #include "pipeline/stages/batched.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "pipeline/fields.h"
+#include "pipeline/samples/fields.h"
 #include "pipeline/stages/batched.h"
 
 namespace millrace {

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <iterator>
 
-#include "engine/log.h"
-#include "pipeline/records.h"
+#include "engine/base/log.h"
 #include "pipeline/stages/count_record.h"
+#include "pipeline/state/records.h"
 
 namespace millrace::detail {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/records.h"
 #include "pipeline/stages/map.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "pipeline/lane_names.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/count_record.h"
 #include "pipeline/stages/shuffle_record.h"
 #include "pipeline/stages/skip_records.h"
+#include "pipeline/state/lane_names.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

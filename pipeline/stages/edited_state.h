@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"
 
 namespace millrace {
 

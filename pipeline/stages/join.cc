@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "pipeline/formats/companion.h"
 #include "pipeline/formats/joined_source.h"
 

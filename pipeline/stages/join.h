@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "pipeline/formats/join_options.h"
-#include "pipeline/plan.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/samples/sample.h"
 #include "pipeline/stages/sample_stage.h"
 
 namespace millrace {

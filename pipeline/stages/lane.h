@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pipeline/formats/fetch.h"
-#include "pipeline/plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

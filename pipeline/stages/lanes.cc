@@ -7,14 +7,14 @@
 #include <optional>
 #include <set>
 
-#include "engine/log.h"
-#include "engine/words.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 #include "io/standard_sources.h"
 #include "pipeline/formats/fetch.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "pipeline/stages/lane.h"
 #include "pipeline/stages/no_samples.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

@@ -8,11 +8,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "engine/check_option.h"
-#include "engine/condition.h"
-#include "engine/offload.h"
-#include "pipeline/ordered_window.h"
-#include "pipeline/plan.h"
+#include "engine/base/check_option.h"
+#include "engine/coroutines/condition.h"
+#include "engine/threads/offload.h"
+#include "pipeline/plan/ordered_window.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

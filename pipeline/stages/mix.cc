@@ -8,8 +8,8 @@
 #include <optional>
 #include <span>
 
-#include "engine/random.h"
-#include "pipeline/records.h"
+#include "engine/base/random.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

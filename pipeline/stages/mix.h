@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pipeline/plan.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
 
 namespace millrace {
 

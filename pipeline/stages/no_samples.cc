@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 
 namespace millrace {
 namespace {

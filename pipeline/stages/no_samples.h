@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/lane.h"
 
 namespace millrace {

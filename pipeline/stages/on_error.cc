@@ -15,11 +15,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/line_file.h"
-#include "engine/log.h"
-#include "engine/words.h"
-#include "pipeline/records.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
+#include "engine/files/line_file.h"
 #include "pipeline/stages/skip_records.h"
+#include "pipeline/state/records.h"
 
 namespace millrace::detail {
 namespace {

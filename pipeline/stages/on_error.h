@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "engine/check_option.h"
+#include "engine/base/check_option.h"
 #include "pipeline/images/image.h"
-#include "pipeline/plan.h"
-#include "pipeline/records.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/samples/sample.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
-#include "engine/condition.h"
+#include "engine/coroutines/condition.h"
 #include "pipeline/images/image.h"
-#include "pipeline/plan.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/samples/sample.h"
 #include "pipeline/stages/on_error.h"
 
 namespace millrace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "engine/words.h"
-#include "pipeline/run_context.h"
+#include "engine/base/words.h"
+#include "pipeline/plan/run_context.h"
 #include "pipeline/stages/map.h"
 
 namespace millrace {

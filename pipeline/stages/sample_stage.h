@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "pipeline/plan.h"
-#include "pipeline/sample.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/samples/sample.h"
 
 namespace millrace {
 

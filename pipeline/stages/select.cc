@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "engine/line_file.h"
-#include "engine/printable.h"
-#include "engine/random.h"
-#include "pipeline/fields.h"
+#include "engine/base/printable.h"
+#include "engine/base/random.h"
+#include "engine/files/line_file.h"
+#include "pipeline/samples/fields.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/sample.h"
+#include "pipeline/samples/sample.h"
 #include "pipeline/stages/sample_stage.h"
 
 namespace millrace {

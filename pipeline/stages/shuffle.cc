@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/check_option.h"
-#include "engine/divided.h"
-#include "engine/log.h"
-#include "engine/random.h"
-#include "engine/words.h"
-#include "pipeline/compacted.h"
+#include "engine/base/check_option.h"
+#include "engine/base/divided.h"
+#include "engine/base/log.h"
+#include "engine/base/random.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
 #include "pipeline/formats/fetch.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/compacted.h"
+#include "pipeline/shards/shards.h"
 #include "pipeline/stages/shuffle_record.h"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "pipeline/plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace millrace {
 

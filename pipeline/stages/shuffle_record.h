@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "pipeline/dealing.h"
-#include "pipeline/state.h"
+#include "pipeline/state/dealing.h"
+#include "pipeline/state/state.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"
 
 namespace millrace {
 

@@ -6,18 +6,18 @@
 #include <deque>
 #include <map>
 
-#include "engine/async.h"
-#include "engine/check_option.h"
-#include "engine/condition.h"
-#include "engine/divided.h"
-#include "engine/fingerprint.h"
-#include "engine/io_thread.h"
-#include "engine/random.h"
-#include "engine/words.h"
+#include "engine/base/check_option.h"
+#include "engine/base/divided.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/random.h"
+#include "engine/base/words.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/threads/io_thread.h"
 #include "pipeline/formats/read_sample.h"
 #include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/tar_samples.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "pipeline/plan.h"
-#include "pipeline/shards.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/shards/shards.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "pipeline/shard_index.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/read_blocks.h"
-#include "engine/words.h"
+#include "engine/base/units.h"
+#include "engine/base/words.h"
+#include "engine/memory/read_blocks.h"
 #include "io/standard_sources.h"
 #include "pipeline/formats/read_sample.h"
 #include "pipeline/formats/same_shard.h"

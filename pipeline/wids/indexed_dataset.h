@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
-#include "pipeline/engine.h"
-#include "pipeline/sample.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/samples/sample.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "engine/nesting.h"
+#include "engine/base/nesting.h"
+#include "engine/base/units.h"
 #include "io/names/url.h"
-#include "pipeline/engine.h"
-#include "pipeline/raw_bytes.h"
+#include "pipeline/plan/raw_bytes.h"
+#include "pipeline/run/engine.h"
 #include "pipeline/wids/sidecar.h"
 
 namespace millrace {

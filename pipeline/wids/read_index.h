@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "pipeline/shard_index.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 

@@ -6,10 +6,10 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/check_option.h"
-#include "engine/divided.h"
-#include "engine/error.h"
-#include "engine/random.h"
+#include "engine/base/check_option.h"
+#include "engine/base/divided.h"
+#include "engine/base/error.h"
+#include "engine/base/random.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/divided.h"
+#include "engine/base/divided.h"
 #include "pipeline/wids/python_random.h"
 
 namespace millrace {

@@ -9,9 +9,9 @@
 #include <optional>
 #include <span>
 
-#include "engine/file_system.h"
-#include "engine/fingerprint.h"
-#include "engine/written_file.h"
+#include "engine/base/fingerprint.h"
+#include "engine/files/file_system.h"
+#include "engine/files/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
 

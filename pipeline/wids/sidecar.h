@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/result.h"
-#include "pipeline/shard_index.h"
+#include "engine/base/result.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 

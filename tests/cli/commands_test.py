@@ -29,7 +29,7 @@ class Table(CommandTest):
         for code, words in ((1, "other failure"), (2, "command line, variable or budget wrong"), (3, "more samples failed"),
                             (4, "a source cannot be reached or read"), (5, "integrity: "), (6, "a peer process was lost")):
             self.assertIn(f"\n| {code} | {words}", text)
-        header = (harness.ROOT / "engine/error.h").read_text()
+        header = (harness.ROOT / "engine/base/error.h").read_text()
         for kinds in CODES.values():
             for kind in kinds:
                 self.assertIn(f"  {kind},", header)

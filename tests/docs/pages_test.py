@@ -249,7 +249,7 @@ class Scale(Page):
         named = " ".join(" ".join(row) for row in table)
         # OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK
         named = re.sub(r"\b(\w+_WORLD)_RANK, _SIZE, _LOCAL_RANK", r"\1_RANK \1_SIZE \1_LOCAL_RANK", named)
-        source = (harness.ROOT / "engine/job_place.cc").read_text()
+        source = (harness.ROOT / "engine/host/job_place.cc").read_text()
         for variable in re.findall(r'\.(?:rank|world_size|hosts|address|port) = "(\w+)"', source):
             self.assertIn(variable, re.findall(r"\w+", named))
 

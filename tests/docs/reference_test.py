@@ -49,7 +49,7 @@ class Reference(unittest.TestCase):
         self.assertEqual(internal, [])
 
     def test_names_without_a_comment_are_warnings(self):
-        path = "pipeline/sample.h"
+        path = "pipeline/samples/sample.h"
         text = (ROOT / path).read_text()
         edited = text.replace("struct field {\n", "struct field {\n  int bare = 0;\n")
         edited = edited.replace("struct sample {\n", "struct sample {\n  void bare_member();\n")

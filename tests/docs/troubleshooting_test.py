@@ -11,7 +11,7 @@ from tests.support import harness  # noqa: E402
 
 class Troubleshooting(unittest.TestCase):
     def test_every_kind_of_error_is_explained(self):
-        kinds = re.findall(r"^  (\w+),\s+// ", (harness.ROOT / "engine/error.h").read_text().split("enum class errc")[1].split("};")[0], re.M)
+        kinds = re.findall(r"^  (\w+),\s+// ", (harness.ROOT / "engine/base/error.h").read_text().split("enum class errc")[1].split("};")[0], re.M)
         explained = re.findall(r"^\| `(\w+)` \|", (harness.ROOT / "docs/troubleshooting.md").read_text(), re.M)
         self.assertGreater(len(kinds), 30)
         self.assertEqual(sorted(explained), sorted(kinds))

@@ -1,4 +1,4 @@
-#include "engine/awaitable.h"
+#include "engine/coroutines/awaitable.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime.h"
-#include "engine/spawn_on.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/threads/runtime.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

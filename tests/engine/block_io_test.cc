@@ -1,14 +1,15 @@
-#include "engine/block_io.h"
-#include "engine/async.h"
+#include "engine/files/block_io.h"
+#include "engine/coroutines/async.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "engine/io_thread.h"
-#include "engine/memory.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/uring_io.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
+#include "engine/memory/memory.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/runtime.h"
+#include "engine/threads/uring_io.h"
 #include "tests/support/numbered.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"

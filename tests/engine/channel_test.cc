@@ -1,12 +1,12 @@
-#include "engine/channel.h"
+#include "engine/coroutines/channel.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "engine/io_thread.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/runtime.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <new>
 #include <system_error>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 
 namespace millrace {
 namespace {

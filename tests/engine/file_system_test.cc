@@ -1,15 +1,15 @@
 // The file system seam: the kernel's, and the one in memory that loses what was not synced.
-#include "engine/file_system.h"
+#include "engine/files/file_system.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
-#include "engine/error.h"
-#include "engine/folders.h"
-#include "engine/open_file.h"
-#include "engine/seams.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/files/folders.h"
+#include "engine/files/open_file.h"
+#include "engine/files/written_file.h"
+#include "engine/host/seams.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/temporary_folder.h"
 

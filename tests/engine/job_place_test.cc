@@ -1,5 +1,5 @@
 // What each launcher sets, as its documentation or a run of it shows, and the place that it means.
-#include "engine/job_place.h"
+#include "engine/host/job_place.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/fingerprint.h"
-#include "engine/result.h"
+#include "engine/base/fingerprint.h"
+#include "engine/base/result.h"
 
 namespace millrace {
 namespace {

@@ -1,11 +1,11 @@
-#include "engine/json_tree.h"
+#include "engine/base/json_tree.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "engine/nesting.h"
+#include "engine/base/nesting.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/line_file.h"
+#include "engine/files/line_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,13 @@
-#include "engine/memory.h"
-#include "engine/io_thread.h"
+#include "engine/memory/memory.h"
+#include "engine/threads/io_thread.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/random.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
+#include "engine/base/random.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/threads/runtime.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-#include "engine/numa.h"
+#include "engine/threads/numa.h"
 
 #include <gtest/gtest.h>
 

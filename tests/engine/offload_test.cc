@@ -1,13 +1,13 @@
-#include "engine/offload.h"
-#include "engine/async.h"
-#include "engine/io_thread.h"
+#include "engine/threads/offload.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "engine/runtime.h"
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/runtime.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

@@ -4,10 +4,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/offload.h"
-#include "engine/pool_controller.h"
-#include "engine/runtime.h"
-#include "engine/worker_pool.h"
+#include "engine/threads/offload.h"
+#include "engine/threads/pool_controller.h"
+#include "engine/threads/runtime.h"
+#include "engine/threads/worker_pool.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-#include "engine/process_wide.h"
+#include "engine/base/process_wide.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,10 +13,11 @@
 #include <thread>
 #include <utility>
 
-#include "engine/log.h"
-#include "engine/memory.h"
-#include "engine/read_blocks.h"
-#include "engine/written_file.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/files/written_file.h"
+#include "engine/memory/memory.h"
+#include "engine/memory/read_blocks.h"
 #include "tests/support/forked.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,10 +1,10 @@
-#include "engine/program.h"
+#include "engine/host/program.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/printable.h"
+#include "engine/base/printable.h"
 
 namespace millrace {
 namespace {

@@ -1,13 +1,13 @@
-#include "engine/scope.h"
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/io_thread.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/threads/io_thread.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/runtime.h"
-#include "engine/stop.h"
-#include "engine/timer.h"
+#include "engine/coroutines/stop.h"
+#include "engine/coroutines/timer.h"
+#include "engine/threads/runtime.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

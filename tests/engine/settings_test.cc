@@ -1,11 +1,11 @@
-#include "engine/settings.h"
+#include "engine/base/settings.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "engine/memory.h"
-#include "engine/option_list.h"
+#include "engine/base/option_list.h"
+#include "engine/base/units.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/spelling.h"
+#include "engine/base/spelling.h"
 
 #include <gtest/gtest.h>
 

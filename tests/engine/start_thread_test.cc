@@ -1,5 +1,5 @@
-#include "engine/start_thread.h"
-#include "engine/seams.h"
+#include "engine/host/start_thread.h"
+#include "engine/host/seams.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -11,8 +11,8 @@
 #include <stop_token>
 #include <string>
 
-#include "engine/error.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/threads/runtime.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/work_memory.h"
+#include "engine/memory/work_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <latch>
 #include <thread>
 
-#include "engine/memory.h"
+#include "engine/base/units.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/written_file.h"
+#include "engine/files/written_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <optional>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "tests/support/forked.h"
 #include "tests/support/temporary_folder.h"
 

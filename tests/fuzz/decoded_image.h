@@ -6,8 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/memory.h"
-#include "engine/work_memory.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/image_decoder.h"
 
 namespace millrace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "io/stores/store.h"
-#include "pipeline/shard_index.h"
-#include "pipeline/state.h"
+#include "pipeline/shards/shard_index.h"
+#include "pipeline/state/state.h"
 
 using namespace millrace;
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "engine/memory.h"
-#include "engine/nesting.h"
-#include "engine/work_memory.h"
-#include "pipeline/fields.h"
+#include "engine/base/nesting.h"
+#include "engine/base/units.h"
+#include "engine/memory/work_memory.h"
+#include "pipeline/samples/fields.h"
 
 using namespace millrace;
 

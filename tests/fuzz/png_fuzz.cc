@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "engine/base/units.h"
 #include "pipeline/images/png.h"
 #include "tests/fuzz/decoded_image.h"
 

@@ -6,7 +6,7 @@
 
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 namespace {
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/base/units.h"
 #include "pipeline/images/webp.h"
 #include "tests/fuzz/decoded_image.h"
 

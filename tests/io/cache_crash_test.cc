@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "engine/random.h"
-#include "engine/seams.h"
+#include "engine/base/random.h"
+#include "engine/host/seams.h"
 #include "io/cache/cache_folder.h"
 #include "io/cache/cache_writer.h"
 #include "io/cache/cached_file.h"

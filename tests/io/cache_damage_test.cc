@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "io/cache/seen_versions.h"
 #include "io/hashes.h"
 #include "tests/support/cached_object.h"

@@ -5,8 +5,9 @@
 #include <latch>
 #include <thread>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
 #include "io/hashes.h"
 #include "tests/support/cached_object.h"
 

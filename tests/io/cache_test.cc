@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
 #include "io/cache/seen_versions.h"
 #include "tests/support/cached_object.h"
 

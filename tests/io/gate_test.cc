@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/file_system.h"
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/timer.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/coroutines/timer.h"
+#include "engine/files/file_system.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/runtime.h"
 #include "io/disks/read_gate.h"
 #include "tests/support/movable_clock.h"
 #include "tests/support/spine.h"

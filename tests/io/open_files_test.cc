@@ -1,7 +1,7 @@
 #include "io/disks/open_files.h"
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/io_thread.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/file_system.h"
-#include "engine/timer.h"
+#include "engine/coroutines/timer.h"
+#include "engine/files/file_system.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,9 +5,10 @@
 #include <map>
 #include <sstream>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/scope.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/io_thread.h"
 #include "io/source.h"
 #include "io/standard_sources.h"
 #include "tests/support/movable_clock.h"

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "engine/base/units.h"
 #include "io/disks/depth_controller.h"
 #include "io/disks/disk.h"
 #include "io/disks/extent_policy.h"

@@ -1,7 +1,7 @@
 #include "io/source.h"
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/io_thread.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <fstream>
 #include <functional>
 
+#include "engine/base/units.h"
 #include "io/cache/cached_source.h"
 #include "io/files/memory_source.h"
 #include "io/standard_sources.h"

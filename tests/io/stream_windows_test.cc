@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/memory.h"
+#include "engine/base/units.h"
 #include "tests/support/numbered.h"
 #include "tests/support/packed.h"
 

@@ -1,6 +1,6 @@
 #include "io/unpack/unpack.h"
-#include "engine/io_thread.h"
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
+#include "engine/threads/io_thread.h"
 #include "io/unpack/decoders.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,8 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "engine/runtime.h"
+#include "engine/base/units.h"
+#include "engine/threads/runtime.h"
 #include "io/files/memory_source.h"
 #include "io/standard_sources.h"
 #include "tests/support/numbered.h"

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
 #include "io/hashes.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/store.h"

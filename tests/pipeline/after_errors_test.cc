@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "engine/async.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

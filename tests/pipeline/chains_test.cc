@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/log.h"
-#include "engine/random.h"
+#include "engine/base/log.h"
+#include "engine/base/random.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"

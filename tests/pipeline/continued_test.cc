@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/record_format.h"
 #include "tests/support/tar_builder.h"

@@ -7,9 +7,9 @@
 #include <functional>
 #include <thread>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

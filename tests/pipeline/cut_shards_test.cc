@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "io/names/compression.h"
 #include "io/unpack/decoders.h"
 #include "millrace/millrace.h"

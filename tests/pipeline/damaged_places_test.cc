@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <stop_token>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "io/files/memory_source.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/stopping_store.h"

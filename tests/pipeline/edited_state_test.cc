@@ -9,10 +9,10 @@
 #include <limits>
 #include <memory>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
 #include "pipeline/stages/window_shuffle.h"
+#include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 

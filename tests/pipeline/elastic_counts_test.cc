@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 

@@ -6,10 +6,10 @@
 #include <functional>
 #include <set>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"

@@ -5,8 +5,8 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"

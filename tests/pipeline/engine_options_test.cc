@@ -1,10 +1,11 @@
-#include "pipeline/engine_options.h"
+#include "pipeline/run/engine_options.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "engine/option_list.h"
+#include "engine/base/option_list.h"
+#include "engine/base/units.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/images/jpeg.h"
 #include "tests/support/temporary_folder.h"

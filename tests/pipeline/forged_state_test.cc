@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "pipeline/stages/window_shuffle.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

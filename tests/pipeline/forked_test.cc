@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "engine/line_file.h"
+#include "engine/files/line_file.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/images/decoded_cache.h"

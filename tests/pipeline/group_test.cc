@@ -1,5 +1,5 @@
 #include "pipeline/formats/group.h"
-#include "pipeline/sample_name.h"
+#include "pipeline/samples/sample_name.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/images/sample_decoder.h"
 #include "tests/support/image_shards.h"

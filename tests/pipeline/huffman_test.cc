@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/huffman_codes.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"

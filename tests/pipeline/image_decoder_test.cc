@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "engine/words.h"
+#include "engine/base/words.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"

@@ -4,7 +4,7 @@
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/images/view.h"
-#include "pipeline/label.h"
+#include "pipeline/samples/label.h"
 #include "tools/fake.h"
 
 namespace millrace {

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <semaphore>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/io_thread.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"
 #include "tests/support/tar_builder.h"

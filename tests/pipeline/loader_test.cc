@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/shard_server.h"

@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
+#include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"

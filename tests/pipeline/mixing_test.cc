@@ -7,7 +7,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"

@@ -1,12 +1,12 @@
 // Values within values: bounded in every format, by the same limit.
 #include <gtest/gtest.h>
 
-#include "engine/nesting.h"
-#include "engine/work_memory.h"
-#include "pipeline/fields.h"
-#include "pipeline/label.h"
-#include "pipeline/shard_index.h"
-#include "pipeline/state.h"
+#include "engine/base/nesting.h"
+#include "engine/memory/work_memory.h"
+#include "pipeline/samples/fields.h"
+#include "pipeline/samples/label.h"
+#include "pipeline/shards/shard_index.h"
+#include "pipeline/state/state.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
 // Programs name flags and variables where the library names fields of its options.
-#include "pipeline/option_words.h"
+#include "pipeline/run/option_words.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,10 @@
 #include <set>
 
 #include "cli/flag_names.h"
-#include "engine/option_list.h"
-#include "pipeline/engine_options.h"
-#include "pipeline/label.h"
+#include "engine/base/option_list.h"
+#include "engine/base/units.h"
+#include "pipeline/run/engine_options.h"
+#include "pipeline/samples/label.h"
 #include "tests/support/seed_files.h"
 #include "train/flag_names.h"
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "millrace/millrace.h"
-#include "pipeline/shards.h"
+#include "pipeline/shards/shards.h"
 #include "tests/support/text_shards.h"
 
 namespace millrace {

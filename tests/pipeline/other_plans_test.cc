@@ -9,9 +9,9 @@
 #include <functional>
 #include <set>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"

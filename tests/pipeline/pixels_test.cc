@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/worker_pool.h"
+#include "engine/threads/worker_pool.h"
 #include "millrace/millrace.h"
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/stages/batched.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/kernels.h"
 
 namespace millrace {

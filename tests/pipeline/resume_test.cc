@@ -8,8 +8,8 @@
 #include <span>
 
 #include "millrace/millrace.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/state/records.h"
 #include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/packed.h"

@@ -1,4 +1,4 @@
-#include "pipeline/run_stats.h"
+#include "pipeline/run/run_stats.h"
 
 #include <gtest/gtest.h>
 

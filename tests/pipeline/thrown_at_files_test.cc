@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"

@@ -2,8 +2,8 @@
 
 #include <boost/system/system_error.hpp>
 
-#include "engine/async.h"
-#include "engine/log.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
 #include "millrace/millrace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"

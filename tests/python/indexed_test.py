@@ -153,7 +153,7 @@ class Tools(Case):
             theirs = caught.exception
             self.assertEqual((type(ours), ours.kind, ours.exit_code), (type(theirs), theirs.kind, theirs.exit_code))
         self.assertEqual(mr.NotFoundError.exit_code, 4)
-        text = (harness.ROOT / "engine/error.cc").read_text()  # of the kinds that no call here raises
+        text = (harness.ROOT / "engine/base/error.cc").read_text()  # of the kinds that no call here raises
         codes = {**dict.fromkeys(re.findall(r"case errc::(\w+):", text[text.index("is_read_failure"):text.index("int exit_code")]), 4)}
         for cases, code in re.findall(r"((?:\s+case errc::\w+:)+)\s+return (\d+);", text[text.index("int exit_code"):]):
             codes.update(dict.fromkeys(re.findall(r"errc::(\w+)", cases), int(code)))

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <set>
 
-#include "engine/error.h"
-#include "engine/seams.h"
+#include "engine/base/error.h"
+#include "engine/host/seams.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/seeds.h"
 #include "train/checkpoints/checkpoint_folder.h"

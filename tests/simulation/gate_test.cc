@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/timer.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/coroutines/timer.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/runtime.h"
 #include "io/disks/read_gate.h"
 #include "tests/support/simulator.h"
 

@@ -6,11 +6,11 @@
 #include <map>
 #include <new>
 
-#include "engine/seams.h"
+#include "engine/host/seams.h"
 #include "io/cache/cached_source.h"
 #include "io/stores/http.h"
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/scripted_processes.h"
 #include "tests/support/tar_builder.h"

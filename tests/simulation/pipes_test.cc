@@ -4,10 +4,11 @@
 
 #include <cerrno>
 
-#include "engine/io_thread.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
-#include "engine/timer.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/coroutines/timer.h"
+#include "engine/threads/io_thread.h"
 #include "io/source.h"
 #include "io/standard_sources.h"
 #include "tests/support/scripted_processes.h"

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "engine/log.h"
+#include "engine/base/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"

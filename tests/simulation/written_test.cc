@@ -9,12 +9,12 @@
 #include <functional>
 #include <map>
 
-#include "engine/error.h"
-#include "engine/log.h"
-#include "engine/seams.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/files/written_file.h"
+#include "engine/host/seams.h"
 #include "millrace/millrace.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/sidecar.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/memory_files.h"

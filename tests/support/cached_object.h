@@ -6,10 +6,11 @@
 #include <functional>
 #include <mutex>
 
-#include "engine/io_thread.h"
-#include "engine/log.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/threads/io_thread.h"
 #include "io/cache/cached_source.h"
 #include "io/hashes.h"
 #include "tests/support/numbered.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 
 namespace millrace::testing {
 

@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/millrace.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pipeline/formats/sample_source.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
 #include "tests/support/loaders.h"
 
 namespace millrace::testing {

@@ -8,9 +8,9 @@
 
 #include <cstdlib>
 
-#include "engine/io_thread.h"
-#include "engine/runtime.h"
-#include "engine/timer.h"
+#include "engine/coroutines/timer.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/runtime.h"
 #include "io/disks/read_gate.h"
 #include "tests/support/spine.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
 #include "pipeline/images/jpeg.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"

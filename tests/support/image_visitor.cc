@@ -21,8 +21,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "engine/cpu_time.h"
-#include "engine/work_memory.h"
+#include "engine/host/cpu_time.h"
+#include "engine/memory/work_memory.h"
 #include "pipeline/images/augment.h"
 #include "pipeline/images/image_decoder.h"
 

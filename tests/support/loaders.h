@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/units.h"
 #include "io/files/memory_source.h"
-#include "pipeline/engine.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/images/image.h"
-#include "pipeline/shard_index.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/stages/shuffle.h"
 #include "tests/support/seeds.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "engine/clock.h"
+#include "engine/host/clock.h"
 #include "tests/support/memory_node.h"
 
 namespace millrace::testing {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <set>
 
-#include "engine/file_system.h"
-#include "engine/random.h"
+#include "engine/base/random.h"
+#include "engine/files/file_system.h"
 #include "tests/support/unhooked.h"
 
 namespace millrace::testing {

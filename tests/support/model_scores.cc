@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "train/models/known_models.h"
 #include "train/models/safetensors.h"
 #include "train/models/weights.h"

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <future>
 
-#include "engine/clock.h"
-#include "engine/io_thread.h"
-#include "engine/seams.h"
+#include "engine/host/clock.h"
+#include "engine/host/seams.h"
+#include "engine/threads/io_thread.h"
 #include "tests/support/spine.h"
 
 namespace millrace::testing {

@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "engine/result.h"
+#include "engine/base/result.h"
 #include "tests/support/watchdog.h"
 
 namespace millrace::testing {

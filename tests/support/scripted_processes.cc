@@ -7,8 +7,8 @@
 #include <deque>
 #include <utility>
 
-#include "engine/async.h"
-#include "engine/seams.h"
+#include "engine/coroutines/async.h"
+#include "engine/host/seams.h"
 #include "tests/support/unhooked.h"
 
 namespace millrace::testing {

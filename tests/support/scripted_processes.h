@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
-#include "engine/process.h"
+#include "engine/coroutines/async.h"
+#include "engine/files/process.h"
 
 namespace millrace::testing {
 

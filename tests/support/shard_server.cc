@@ -8,7 +8,7 @@
 #include <boost/asio/write.hpp>
 #include <istream>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace::testing {
 

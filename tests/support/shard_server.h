@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace::testing {
 

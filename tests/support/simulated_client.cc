@@ -2,8 +2,8 @@
 
 #include <boost/asio/post.hpp>
 
-#include "engine/async.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 
 namespace millrace::testing {
 

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "engine/async.h"
-#include "engine/log.h"
-#include "engine/runtime.h"
+#include "engine/base/log.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/threads/runtime.h"
 #include "io/http/object_source.h"
 #include "tests/support/simulated_network.h"
 

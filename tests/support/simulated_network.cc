@@ -7,8 +7,8 @@
 #include <deque>
 #include <stdexcept>
 
-#include "engine/async.h"
-#include "engine/condition.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
 #include "io/http/transport.h"
 #include "tests/support/unhooked.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/condition.h"
-#include "engine/random.h"
-#include "engine/scope.h"
-#include "engine/spawn_on.h"
+#include "engine/base/random.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/spawn_on.h"
 #include "io/http/transport.h"
 
 namespace millrace::testing {

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engine/async.h"
-#include "engine/log.h"
-#include "engine/seams.h"
-#include "pipeline/state.h"
+#include "engine/base/log.h"
+#include "engine/coroutines/async.h"
+#include "engine/host/seams.h"
+#include "pipeline/state/state.h"
 #include "tests/support/unhooked.h"
 
 namespace millrace::testing {

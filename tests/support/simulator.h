@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/io_thread.h"
-#include "engine/random.h"
-#include "engine/stepper.h"
+#include "engine/base/random.h"
+#include "engine/host/stepper.h"
+#include "engine/threads/io_thread.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/simulated_network.h"
 

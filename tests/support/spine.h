@@ -3,9 +3,9 @@
 #include <boost/asio/post.hpp>
 #include <future>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
-#include "engine/spawn_on.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/spawn_on.h"
+#include "engine/threads/io_thread.h"
 
 namespace millrace::testing {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <regex>
 
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
 #include "io/hashes.h"
 #include "io/stores/store.h"
 #include "io/stores/upload.h"

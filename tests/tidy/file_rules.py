@@ -46,7 +46,7 @@ def access_rules(path, text):
 
 # Where a letter's case is changed, and what a scheme is: once each.
 ONCE = {
-    r"'A'[^\n]*'Z'|\b(?:std::)?to(?:lower|upper)\(": ("engine/words", "lowered() ignores the case of letters"),
+    r"'A'[^\n]*'Z'|\b(?:std::)?to(?:lower|upper)\(": ("engine/base/words", "lowered() ignores the case of letters"),
     r"([\w.>*()-]+)\s*(==|!=)\s*\"https?\"\s*(?:\|\||&&)\s*\1\s*\2\s*\"https?\"|starts_with\(\"http(?:://)?\"\)": (
         "io/names/url", "is_web() knows the schemes of HTTP"),
     r"\"(s3|gs|az|ais|hf)(?:://)?\"(?:\s*,\s*\"(?!\1)(?:s3|gs|az|ais|hf|https?)(?:://)?\"|"
@@ -68,7 +68,7 @@ def once_rules(path, text):
 def record_rules(path, text):
     """(line, what is wrong): the numbers of a saved state's record have names: a struct whose in() reads them by designated
     initializers, and whose of() writes them. records.cc has the structs of lists."""
-    if path == "pipeline/records.cc" or not path.startswith(("pipeline/", "cli/", "train/")):
+    if path == "pipeline/state/records.cc" or not path.startswith(("pipeline/", "cli/", "train/")):
         return
     for number, line in enumerate(text.splitlines(), 1):
         code = re.sub(r"//.*", "", line)

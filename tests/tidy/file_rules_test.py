@@ -87,11 +87,11 @@ class FileRules(unittest.TestCase):
     def test_cases_and_schemes_are_written_once(self):
         self.assertEqual(sorted({line for line, _ in file_rules.once_rules("io/x.cc", ONCE)}), marked(ONCE))
         words = next(iter(ONCE.splitlines()[1:]))
-        self.assertEqual(list(file_rules.once_rules("engine/words.h", words)), [])
+        self.assertEqual(list(file_rules.once_rules("engine/base/words.h", words)), [])
 
     def test_records_are_read_by_names(self):
         self.assertEqual([line for line, _ in file_rules.record_rules("pipeline/x.cc", RECORDS)], marked(RECORDS))
-        self.assertEqual(list(file_rules.record_rules("pipeline/records.cc", RECORDS)), [])
+        self.assertEqual(list(file_rules.record_rules("pipeline/state/records.cc", RECORDS)), [])
 
     def test_enumerators_differ(self):
         self.assertEqual([line for line, _ in file_rules.enum_rules(ENUMS)], marked(ENUMS))

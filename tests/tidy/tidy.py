@@ -42,6 +42,14 @@ MAY_INCLUDE = {
 # The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
 # fits its path without the suffix.
 ROOMS = {
+    "engine": {
+        "base": r"base/.*",
+        "host": r"host/.*|precompiled",
+        "coroutines": r"coroutines/.*",
+        "memory": r"memory/.*",
+        "files": r"files/.*",
+        "threads": r"threads/.*",
+    },
     "io": {
         "names": r"names/.*",
         "settings": r"options|.*/options|http/(message|secret_file|timeouts|tls_options)",
@@ -55,11 +63,14 @@ ROOMS = {
         "front": r"shard_urls|standard_sources",
     },
     "pipeline": {
-        "plans": r"(?!engine$|engine_core$|run$|run_stats$|compiled_plans$)[^/]*",
+        "samples": r"samples/.*",
+        "state": r"state/.*",
+        "plan": r"plan/.*",
+        "shards": r"shards/.*",
         "images": r"images/.*",
         "formats": r"formats/.*",
         "stages": r"stages/.*",
-        "engine": r"[^/]*",
+        "run": r"run/.*",
         "wids": r"wids/.*",
     },
     "train": {
@@ -77,7 +88,7 @@ ROOMS = {
 # Heavy or leaky headers, and the only files that may include them.
 WALLS = {
     r"boost/beast": {"io/http/response_reader.cc"},
-    r"liburing\.h": {"engine/uring_io.cc"},
+    r"liburing\.h": {"engine/threads/uring_io.cc"},
     r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "tools/bare_jpeg.cc"},
     r"jpegint\.h": {"pipeline/images/jpeg_huffman.cc", "pipeline/images/jpeg_runs.cc"},
     r"archive\.h|archive_entry\.h": {"io/unpack/archive_filter.cc", "io/unpack/decoders.cc", "tests/support/packed.h"},
@@ -93,9 +104,9 @@ WALLS = {
     r"boost/asio\.hpp": set(),
 }
 # The only files that may name stderr: the one that writes lines to it, and the JSON object of `cat`.
-MAY_NAME_STDERR = {"engine/standard_error.cc", "cli/cat.cc", "cli/main.cc"}
+MAY_NAME_STDERR = {"engine/base/standard_error.cc", "cli/cat.cc", "cli/main.cc"}
 # The only files that may make a thread: it has a name, and one that the host refuses is an error.
-MAY_MAKE_THREADS = {"engine/start_thread.h", "engine/start_thread.cc"}
+MAY_MAKE_THREADS = {"engine/host/start_thread.h", "engine/host/start_thread.cc"}
 MAKES_THREAD = r"\bstd::j?thread( \w+)?[({]|\bstd::async\("
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_LINE = 500, 70, 100
 BANNED = {

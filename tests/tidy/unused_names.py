@@ -12,7 +12,7 @@ FUNCTION = re.compile(rf"^(?! *{NOT_A_TYPE}) *(?:template <[^\n]*> *)?[\w:<>,&*\
 TYPE = re.compile(r"\b(?:class|struct|enum class|enum|concept|union)(?: \[\[nodiscard\]\])? (\w+)(?=[ ;:{])|\busing (\w+) =")
 DATUM = re.compile(rf"^(?! *{NOT_A_TYPE}) *[\w:<>,&*\[\] ]*[\w>&*\]] [&*]*([A-Za-z_]\w*)(?:\[\w*\])?(?: = [^\n]*|\{{[^\n]*\}})?;", re.M)
 DECLARATIONS = (FUNCTION, TYPE, DATUM)
-FOR_TESTS = {"engine/seams.h"}
+FOR_TESTS = {"engine/host/seams.h"}
 # Read by the language, the standard library and those who include them.
 BY_CONVENTION = {"begin", "end", "main", "value_type", "promise_type", "is_transparent", "type", "reference", "pointer", "difference_type",
                  "iterator_category", "rep", "period", "duration", "time_point"}

@@ -107,7 +107,7 @@ class Files(unittest.TestCase):
 
     def test_every_variable_exists(self):
         known = {v["name"] for v in json.loads(harness.run("millrace", "env", "--json").stdout)["variables"]}
-        launchers = "".join((harness.ROOT / source).read_text() for source in ("engine/job_place.cc", "train/launch/local_ranks.cc"))
+        launchers = "".join((harness.ROOT / source).read_text() for source in ("engine/host/job_place.cc", "train/launch/local_ranks.cc"))
         names = r"\b(?:(?:MILLRACE|PET|SKYPILOT|JOB_COMPLETION|MASTER|OMP)_[A-Z_]+|RANK|LOCAL_RANK|WORLD_SIZE)\b"
         for name in files():
             for variable in re.findall(names, text(name)):

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "engine/memory.h"
-#include "pipeline/state.h"
+#include "engine/base/units.h"
+#include "engine/host/host.h"
+#include "pipeline/state/state.h"
 #include "train/data.h"
 
 namespace millrace {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/error.h"
-#include "engine/printable.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/start_thread.h"
+#include "engine/host/start_thread.h"
 
 namespace millrace {
 

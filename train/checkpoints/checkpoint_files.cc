@@ -7,16 +7,16 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/nesting.h"
-#include "engine/printable.h"
-#include "engine/words.h"
-#include "engine/written_file.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/nesting.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "io/hashes.h"
-#include "pipeline/records.h"
-#include "pipeline/redeal.h"
+#include "pipeline/shards/redeal.h"
+#include "pipeline/state/records.h"
 #include "train/checkpoints/checkpoint_names.h"
 
 namespace millrace {

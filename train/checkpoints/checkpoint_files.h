@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/state.h"
+#include "pipeline/state/state.h"
 #include "train/checkpoints/arguments.h"
 
 namespace millrace {

@@ -11,11 +11,11 @@
 #include <filesystem>
 #include <ranges>
 
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/log.h"
-#include "engine/written_file.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/log.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
 #include "train/files.h"
 
 namespace millrace {

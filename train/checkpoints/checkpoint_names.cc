@@ -6,8 +6,8 @@
 #include <cctype>
 #include <filesystem>
 
-#include "engine/error.h"
-#include "engine/folders.h"
+#include "engine/base/error.h"
+#include "engine/files/folders.h"
 
 namespace millrace {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "pipeline/engine_options.h"
+#include "pipeline/run/engine_options.h"
 #include "train/checkpoints/checkpoint_place.h"
 
 namespace millrace {

@@ -13,11 +13,11 @@
 #include <set>
 #include <utility>
 
-#include "engine/json_tree.h"
-#include "engine/log.h"
-#include "engine/words.h"
-#include "pipeline/engine.h"
-#include "pipeline/raw_bytes.h"
+#include "engine/base/json_tree.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
+#include "pipeline/plan/raw_bytes.h"
+#include "pipeline/run/engine.h"
 #include "train/checkpoints/checkpoint_names.h"
 #include "train/files.h"
 

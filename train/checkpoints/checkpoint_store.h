@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "io/stores/stored_objects.h"
-#include "pipeline/engine_options.h"
+#include "pipeline/run/engine_options.h"
 #include "train/checkpoints/checkpoint_place.h"
 
 namespace millrace {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "train/checkpoints/checkpoint_names.h"
 #include "train/files.h"
 

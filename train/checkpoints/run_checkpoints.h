@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/error.h"
-#include "pipeline/engine_options.h"
+#include "engine/base/error.h"
+#include "pipeline/run/engine_options.h"
 #include "train/checkpoints/background_work.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/checkpoints/checkpoint_place.h"

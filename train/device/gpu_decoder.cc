@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "engine/log.h"
-#include "engine/result.h"
+#include "engine/base/log.h"
+#include "engine/base/result.h"
 #include "pipeline/images/jpeg.h"
 
 #ifdef MILLRACE_NVJPEG

@@ -1,6 +1,6 @@
 #include "train/device/step_graph.h"
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #ifdef MILLRACE_CUDA
 #include <ATen/cuda/CUDAGeneratorImpl.h>

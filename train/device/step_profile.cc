@@ -14,9 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/log.h"
-#include "engine/printable.h"
-#include "engine/written_file.h"
+#include "engine/base/log.h"
+#include "engine/base/printable.h"
+#include "engine/files/written_file.h"
 #include "train/files.h"
 
 namespace millrace {

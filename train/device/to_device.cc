@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #ifdef MILLRACE_CUDA
 #include <ATen/cuda/CUDAContextLight.h>

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/memory.h"
+#include "engine/memory/memory.h"
 #include "pipeline/images/image.h"
 #include "train/device/gpu_decoder.h"
 #include "train/device/stream_calls.h"

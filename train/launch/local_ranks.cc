@@ -18,11 +18,11 @@
 #include <random>
 #include <utility>
 
-#include "engine/clock.h"
-#include "engine/error.h"
-#include "engine/log.h"
-#include "engine/memory.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
+#include "engine/host/clock.h"
+#include "engine/host/host.h"
 #include "train/files.h"
 #include "train/launch/rank_process.h"
 #include "train/loop/control.h"

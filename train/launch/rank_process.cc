@@ -18,9 +18,9 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/job_place.h"
-#include "engine/standard_error.h"
+#include "engine/base/error.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/job_place.h"
 #include "train/loop/control.h"
 
 namespace millrace {

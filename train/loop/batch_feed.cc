@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 namespace millrace {
 

@@ -3,9 +3,9 @@
 #include <optional>
 #include <stop_token>
 
-#include "engine/error.h"
-#include "pipeline/engine.h"
+#include "engine/base/error.h"
 #include "pipeline/images/image.h"
+#include "pipeline/run/engine.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/fingerprint.h"
+#include "engine/base/fingerprint.h"
 
 namespace millrace {
 namespace {

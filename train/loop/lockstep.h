@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "engine/error.h"
-#include "pipeline/engine.h"
+#include "engine/base/error.h"
 #include "pipeline/images/image.h"
-#include "pipeline/state.h"
+#include "pipeline/run/engine.h"
+#include "pipeline/state/state.h"
 #include "train/loop/batch_feed.h"
 #include "train/loop/control.h"
 #include "train/ranks/data_ranks.h"

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "engine/error.h"
-#include "engine/log.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/words.h"
 #include "train/files.h"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/clock.h"
-#include "pipeline/ledger.h"
+#include "engine/host/clock.h"
+#include "pipeline/plan/ledger.h"
 #include "train/loop/metrics_file.h"
 
 namespace millrace {

@@ -14,8 +14,8 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/standard_error.h"
-#include "engine/start_thread.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/start_thread.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "engine/clock.h"
+#include "engine/host/clock.h"
 #include "train/loop/control.h"
 
 namespace millrace {

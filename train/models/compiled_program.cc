@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/printable.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
+#include "engine/files/written_file.h"
 
 namespace millrace {
 namespace {

@@ -17,10 +17,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/printable.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
+#include "engine/base/words.h"
+#include "engine/files/file_system.h"
 #include "io/hashes.h"
 
 namespace millrace {

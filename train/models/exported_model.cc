@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/printable.h"
+#include "engine/base/error.h"
+#include "engine/base/printable.h"
 #include "train/models/compiled_program.h"
 
 namespace millrace {

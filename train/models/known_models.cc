@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "train/models/convnext.h"
 #include "train/models/resnet.h"
 #include "train/models/vision_transformer.h"

@@ -12,12 +12,12 @@
 #include <set>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "engine/json_tree.h"
-#include "engine/worker_pool.h"
-#include "engine/written_file.h"
+#include "engine/base/error.h"
+#include "engine/base/json_tree.h"
+#include "engine/files/file_system.h"
+#include "engine/files/folders.h"
+#include "engine/files/written_file.h"
+#include "engine/threads/worker_pool.h"
 #include "train/files.h"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "train/models/weights.h"
 
 namespace millrace {

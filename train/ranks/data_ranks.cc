@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "train/ranks/distributed.h"
 
 namespace millrace {

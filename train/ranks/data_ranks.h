@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/job_place.h"
+#include "engine/host/job_place.h"
 
 namespace millrace {
 

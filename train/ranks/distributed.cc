@@ -21,10 +21,10 @@
 #include <stop_token>
 #include <thread>
 
-#include "engine/clock.h"
-#include "engine/log.h"
-#include "engine/standard_error.h"
-#include "engine/start_thread.h"
+#include "engine/base/log.h"
+#include "engine/base/standard_error.h"
+#include "engine/host/clock.h"
+#include "engine/host/start_thread.h"
 #include "train/ranks/lifeline.h"
 #include "train/ranks/rendezvous.h"
 #include "train/ranks/torch_error.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/error.h"
-#include "engine/job_place.h"
+#include "engine/base/error.h"
+#include "engine/host/job_place.h"
 
 namespace c10 {
 class Error;

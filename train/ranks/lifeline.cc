@@ -18,9 +18,9 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/error.h"
-#include "engine/start_thread.h"
-#include "engine/words.h"
+#include "engine/base/error.h"
+#include "engine/base/words.h"
+#include "engine/host/start_thread.h"
 #include "train/files.h"
 
 namespace millrace {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/clock.h"
-#include "engine/job_place.h"
+#include "engine/host/clock.h"
+#include "engine/host/job_place.h"
 
 namespace millrace {
 

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/clock.h"
+#include "engine/host/clock.h"
 #include "train/files.h"
 #include "train/ranks/lifeline.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "engine/error.h"
-#include "engine/job_place.h"
+#include "engine/base/error.h"
+#include "engine/host/job_place.h"
 
 namespace c10d {
 class Store;

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace millrace {
 

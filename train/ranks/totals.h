@@ -1,6 +1,6 @@
 #pragma once
 
-#include "pipeline/ledger.h"
+#include "pipeline/plan/ledger.h"
 #include "train/ranks/distributed.h"
 
 namespace millrace {

@@ -1,10 +1,11 @@
 #include "io/http/client.h"
-#include "engine/async.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/base/units.h"
 #include "io/http/transport.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"

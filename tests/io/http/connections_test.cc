@@ -5,9 +5,10 @@
 #include <array>
 #include <map>
 
-#include "engine/async.h"
-#include "engine/condition.h"
-#include "engine/scope.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/condition.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/pool.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"

@@ -2,8 +2,8 @@
 // deadline, and by a stop.
 #include <gtest/gtest.h>
 
-#include "engine/async.h"
-#include "engine/scope.h"
+#include "engine/coroutines/async.h"
+#include "engine/coroutines/scope.h"
 #include "io/http/transport.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"

@@ -4,7 +4,8 @@
 #include <array>
 #include <cstdlib>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
+#include "engine/base/units.h"
 #include "io/hashes.h"
 #include "io/http/checked_bytes.h"
 #include "tests/support/numbered.h"

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/base/units.h"
 #include "io/hashes.h"
 #include "io/http/transfer.h"
 #include "tests/support/numbered.h"

@@ -2,7 +2,8 @@
 // coroutine holds over a wait may be changed by another one meanwhile.
 #include <gtest/gtest.h>
 
-#include "engine/scope.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/scope.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
 #include "io/hashes.h"
 #include "io/http/transfer.h"
 #include "tests/support/numbered.h"

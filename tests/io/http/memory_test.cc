@@ -5,7 +5,8 @@
 
 #include <array>
 
-#include "engine/random.h"
+#include "engine/base/random.h"
+#include "engine/base/units.h"
 #include "io/hashes.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"

@@ -6,8 +6,9 @@
 
 #include <array>
 
-#include "engine/random.h"
-#include "engine/scope.h"
+#include "engine/base/random.h"
+#include "engine/base/units.h"
+#include "engine/coroutines/scope.h"
 #include "io/hashes.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

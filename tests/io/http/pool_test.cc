@@ -1,6 +1,6 @@
 // Pools of several I/O threads, which share the process's descriptors.
 #include "io/http/pool.h"
-#include "engine/spawn_on.h"
+#include "engine/coroutines/spawn_on.h"
 #include "io/http/transport.h"
 
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/scope.h"
+#include "engine/coroutines/scope.h"
 #include "io/stores/listing.h"
 #include "io/stores/store.h"
 #include "tests/support/seeds.h"

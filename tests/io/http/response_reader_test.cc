@@ -1,11 +1,12 @@
 #include "io/http/response_reader.h"
-#include "engine/async.h"
+#include "engine/coroutines/async.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/asio/post.hpp>
 
+#include "engine/base/units.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <set>
 
-#include "engine/blocking.h"
-#include "engine/runtime.h"
-#include "engine/scope.h"
-#include "engine/seams.h"
+#include "engine/coroutines/scope.h"
+#include "engine/host/seams.h"
+#include "engine/threads/blocking.h"
+#include "engine/threads/runtime.h"
 #include "io/http/secrets.h"
 #include "io/http/stack.h"
 #include "io/http/transport.h"

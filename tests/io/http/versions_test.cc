@@ -2,6 +2,7 @@
 // what it says about it: the bytes given out are of one version, or there is an error.
 #include <gtest/gtest.h>
 
+#include "engine/base/units.h"
 #include "io/hashes.h"
 #include "io/http/transfer.h"
 #include "tests/support/seeds.h"

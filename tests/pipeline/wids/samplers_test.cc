@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 namespace millrace {
 namespace {

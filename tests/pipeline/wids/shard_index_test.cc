@@ -1,4 +1,4 @@
-#include "pipeline/shard_index.h"
+#include "pipeline/shards/shard_index.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "io/hashes.h"
 #include "millrace/millrace.h"
-#include "pipeline/raw_bytes.h"
+#include "pipeline/plan/raw_bytes.h"
 #include "pipeline/wids/sidecar.h"
 #include "tests/support/text_shards.h"
 

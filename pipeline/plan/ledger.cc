@@ -1,0 +1,30 @@
+#include "pipeline/plan/ledger.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/words.h"
+
+namespace millrace {
+
+std::string ledger::summary() const {
+  std::string kinds;
+  for (const auto& [kind, count] : skipped) {
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", kind_name(kind), count);
+  }
+  std::string out = fmt::format("delivered {}, skipped {}{}, dropped {}", delivered,
+                                skipped_in_all(), kinds.empty() ? "" : " (" + kinds + ")", dropped);
+  if (damaged > 0) out += ", " + counted(damaged, "damaged image");
+  if (lost > 0) out += fmt::format(", lost {}", lost);
+  if (lost_bytes > 0) out += ", " + counted(lost_bytes, "byte") + " of damaged shards";
+  if (without_key > 0) out += ", " + counted(without_key, "file") + " without an extension";
+  if (meta_files > 0) out += ", " + counted(meta_files, "file") + " named __x__";
+  if (not_files > 0) out += ", " + counted(not_files, "link or device", "links and devices");
+  if (left_out > 0) out += fmt::format(", left out {}", left_out);
+  if (without_companion > 0)
+    out += ", " + counted(without_companion, "sample") + " without the fields of a companion";
+  if (companions_alone > 0)
+    out += ", " + counted(companions_alone, "companion sample") + " without a main one";
+  return out;
+}
+
+}  // namespace millrace

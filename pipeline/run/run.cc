@@ -1,0 +1,360 @@
+#include "pipeline/run/run.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/coroutines/scope.h"
+#include "engine/coroutines/stop.h"
+#include "engine/host/cpu_time.h"
+#include "engine/host/stepper.h"
+#include "engine/host/thread_owner.h"
+#include "engine/threads/io_thread.h"
+#include "engine/threads/worker_pool.h"
+#include "pipeline/run/engine_core.h"
+#include "pipeline/state/lane_names.h"
+#include "pipeline/state/records.h"
+
+namespace millrace::detail {
+namespace {
+
+// How long a consumer waits before a notice gives the reason.
+constexpr std::chrono::seconds told_after{10};
+
+}  // namespace
+
+struct run_base::inside {
+  explicit inside(std::shared_ptr<engine_core> of, int io_thread_index)
+      : core(std::move(of)),
+        io(core->threads->io(io_thread_index)),
+        tasks(io.executor()),
+        sources(core->registries.at(static_cast<std::size_t>(io_thread_index))) {}
+
+  std::shared_ptr<engine_core> core;  // outlives all other members
+  io_thread& io;
+  scope tasks;
+  std::atomic<bool> stop_asked = false;  // any thread
+  const source_registry& sources;
+  std::unique_ptr<run_context> context;  // spine
+  steady_clock::time_point start = steady_clock::now();
+  std::uint64_t start_ticks = ticks();
+
+  bool begun = false;                         // the owner's thread: next() was called
+  std::promise<std::optional<error>> answer;  // to the current next()
+  bool is_broken = false;  // spine: the error that next() returned last ended the run
+  bool told_who_waits = false;
+  bool told_why_ended = false;  // spine
+
+  wake_up stop;
+  wake_up close;
+  std::promise<void> closed;
+  struct set_flag {
+    std::atomic<bool>* to;
+    void operator()() const noexcept { *to = true; }
+  };
+  std::optional<std::stop_callback<set_flag>> flag_registration;
+  std::optional<on_stop> stop_registration;
+
+  void check_may_wait() const;
+  // The reason why next() failed: the first exception of a stage or a task, not the stop that it
+  // caused in the others. Spine.
+  error why_ended(const std::exception_ptr& thrown) noexcept;
+  error why_ended(error given) noexcept;
+  // If stages waited for memory since the last call, and `tells`: logs a notice, once. Must not
+  // throw: next() waits for code that refers to its frame.
+  void tell_who_waits(bool tells) noexcept;
+  void begin_closing(run_base* of);
+  void end_closing(run_base* of);
+};
+
+run_base::run_base(std::shared_ptr<engine_core> core) {
+  const int io_thread_index = core->next_io();
+  inside_ = std::make_unique<inside>(std::move(core), io_thread_index);
+  inside_->stop = wake_up(inside_->io.executor(), [of = inside_.get()] { of->tasks.stop(); });
+  inside_->close =
+      wake_up(inside_->io.executor(), [this, of = inside_.get()] { of->begin_closing(this); });
+  inside_->context = make_context();
+  check_process();
+  inside_->check_may_wait();
+}
+
+run_base::~run_base() = default;
+
+bool run_base::is_of_this_process() const {
+  return inside_->core->is_of_this_process();
+}
+
+run_context& run_base::context() const {
+  return *inside_->context;
+}
+
+void run_base::use(std::unique_ptr<run_context>& other) {
+  inside_->context.swap(other);
+}
+
+std::unique_ptr<run_context> run_base::make_context() {
+  inside& in = *inside_;
+  const engine_options& options = in.core->options;
+  host_allocator* const own = options.allocator;
+  std::unique_ptr<run_context> made(
+      new run_context{.threads = *in.core->threads,
+                      .io = in.io,
+                      .tasks = in.tasks,
+                      .sources = in.sources,
+                      .source = options.source,
+                      .allocator = own != nullptr ? *own : default_host_allocator(),
+                      .memory = memory_plan(options.memory_bytes),
+                      .stop_asked = in.stop_asked,
+                      .tell_skipped = options.tell_skipped});
+  if (in.context) made->told_of_lost_rate = in.context->told_of_lost_rate;
+  return made;
+}
+
+void run_base::check_all_claimed(const state& saved_by, const state& now) {
+  // Lanes reassign, and check, what lanes and ranks wrote.
+  static constexpr std::array of_lanes = {plan_record::name,   lanes_record,     base_record,
+                                          tail_record,         tail_seen_record, list_lanes_record,
+                                          tail_lengths_record, epoch_record,     end_owed_record,
+                                          ends_past_record,    own_ends_record,  ends_held_record};
+  const auto stage_of = [](const std::string& name) {
+    return name.substr(0, name.find(of_rank_begin));
+  };
+  for (const auto& [name, values] : saved_by.records()) {
+    const std::string stage = stage_of(name);
+    const bool is_known =
+        is_name_of_lanes(name) || std::ranges::find(of_lanes, stage) != of_lanes.end() ||
+        std::ranges::any_of(now.records(),
+                            [&](const auto& r) { return stage_of(r.first) == stage; });
+    if (is_known) continue;
+    throw failure(
+        error(errc::bad_state, "no stage of this plan has the saved state's record " + name)
+            .hint("resume with the stages that it was saved with"));
+  }
+}
+
+void run_base::check_process() const {
+  if (is_of_this_process()) return;
+  throw failure(error(errc::usage,
+                      "this engine was made before fork(): its threads run only in the "
+                      "parent process")
+                    .hint("make the engine in the child, after fork()"));
+}
+
+void run_base::check_not_begun() const {
+  if (!inside_->begun) return;
+  throw failure(error(errc::bad_state, "restore() after next(): the run has begun")
+                    .hint("run the plan again, and restore the new loader first"));
+}
+
+// Throws on a thread of the engine, which would wait for itself.
+void run_base::inside::check_may_wait() const {
+  runtime& threads = *core->threads;
+  const void* const here = owner_of_this_thread();
+  if (here == nullptr) return;
+  bool is_own = here == &threads.cpu();
+  for (int i = 0; i < threads.io_threads(); ++i) is_own = is_own || here == &threads.io(i);
+  if (!is_own) return;
+  throw failure(error(errc::usage,
+                      "a loader was made, or asked for an item, in a function or a stage that runs "
+                      "on a thread of the loader's own engine, which would wait for itself")
+                    .hint("give that loader another engine"));
+}
+
+void run_base::check_nothing_lost() const {
+  if (!inside_->tasks.first_thrown()) return;
+  const error first = error_of(inside_->tasks.first_thrown(), "a task of the run");
+  if (first.kind() == errc::no_memory) throw failure(first);
+}
+
+error run_base::inside::why_ended(const std::exception_ptr& thrown) noexcept {
+  if (!tasks.stopped() || !is_stop(thrown)) return error_of(thrown, "the plan");
+  try {
+    return why_ended(run_stopped());
+  } catch (...) {
+    return error_of(std::current_exception(), "the plan");
+  }
+}
+
+error run_base::inside::why_ended(error given) noexcept {
+  if (given.kind() != errc::stopped) return given;
+  try {
+    // The stop may have been met anywhere: while reading, waiting for memory, between two items.
+    if (!tasks.first_thrown()) return stop_asked ? run_stopped() : given;
+    told_why_ended = true;
+    return error_of(tasks.first_thrown(), "a task of the run").skippable(false);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+void run_base::check_between_items() const {
+  if (owner_of_this_thread() != &inside_->io) return;
+  throw failure(error(errc::usage,
+                      "a loader was asked for its state by a function or a stage of a plan, "
+                      "which may have an item in hand that the state would lack")
+                    .hint("save between two calls of next(), on the thread that makes them"));
+}
+
+void run_base::on_spine(const std::function<void()>& f) {
+  check_process();
+  if (owner_of_this_thread() == &inside_->io)
+    return f();  // a function of the plan may ask for counts
+  // A failure crosses as a value, so that no exception object is shared between threads.
+  std::promise<std::optional<error>> done;
+  auto waiting = done.get_future();
+  asio::post(inside_->io.context(), [&] {
+    std::optional<error> failed;
+    try {
+      f();
+    } catch (...) {
+      failed = error_of(std::current_exception(), "a stage");
+    }
+    done.set_value(std::move(failed));
+  });
+  if (auto failed = get(waiting)) throw failure(std::move(*failed));
+}
+
+run_stats run_base::stats() {
+  run_stats out;
+  on_spine([&] {
+    out.seconds = std::chrono::duration<double>(steady_clock::now() - inside_->start).count();
+    out.sources = inside_->context->counters;
+    const worker_pool& pool = inside_->context->threads.cpu();
+    out.pool_threads = pool.threads();
+    out.pool_used = pool.used();
+    out.pool_busy = pool.busy_seconds();
+    out.pool_cpu = pool.cpu_seconds();
+    out.spine_cpu = thread_cpu_seconds();
+    const std::uint64_t now = ticks();
+    const double tick =
+        out.seconds / static_cast<double>(std::max(now - inside_->start_ticks, std::uint64_t{1}));
+    double before = 0;
+    // Figures are listed in the order in which data passes through the stages.
+    for (const auto& f : inside_->context->stages) {
+      const double served = static_cast<double>(f->served_until(now)) * tick;
+      out.stages.push_back({.name = f->name,
+                            .items = f->items,
+                            .bytes = f->bytes,
+                            .busy = std::max(0.0, served - before),
+                            .waiting_input = std::min(before, served),
+                            .waiting_output = std::max(0.0, out.seconds - served)});
+      before = served;
+    }
+  });
+  return out;
+}
+
+ledger run_base::counts() {
+  ledger out;
+  on_spine([&] { out = inside_->context->counts; });
+  return out;
+}
+
+void run_base::inside::tell_who_waits(bool tells) noexcept try {
+  const std::string who = context->memory.starved();
+  if (!tells || who.empty() || std::exchange(told_who_waits, true)) return;
+  log_notice(
+      fmt::format("no item for {} s or more, and these wait for memory: {}. If the program keeps "
+                  "items, they hold it: release them, or say how many it keeps at once "
+                  "(batch_options.held; prefetch(n) makes room for n more) and raise the budget "
+                  "(engine_options.memory_bytes, MILLRACE_MEMORY). If it keeps none, this is a "
+                  "bug in millrace: report it with this line",
+                  told_after.count(), who));
+} catch (const std::bad_alloc&) {
+  return;  // no memory for the notice
+}
+
+void run_base::wait_for(const std::function<awaitable<void>()>& pull) {
+  check_process();
+  inside& in = *inside_;
+  in.check_may_wait();
+  in.begun = true;
+  const auto asked = steady_clock::now();
+  in.answer = {};
+  auto waiting = in.answer.get_future();
+  asio::post(in.io.context(), [&in, &pull] {
+    try {
+      in.tasks.spawn(pull());
+    } catch (...) {
+      in.answer.set_value(error_of(std::current_exception(), "the plan"));
+    }
+  });
+  // The first check, at half the time, resets what the second one reports.
+  for (bool is_second = false;
+       millrace::wait_for(waiting, told_after / 2) == std::future_status::timeout;
+       is_second = true) {
+    in.tell_who_waits(is_second);
+  }
+  const std::optional<error> failed = waiting.get();
+  if (in.core->governor) {
+    in.core->governor->consumer_waited(
+        std::chrono::duration<double>(steady_clock::now() - asked).count());
+  }
+  if (failed) throw failure(*failed);
+}
+
+bool run_base::is_to_end() const {
+  return inside_->stop_asked && !inside_->is_broken;
+}
+
+void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given,
+                      std::uint64_t samples) {
+  inside& in = *inside_;
+  std::optional<error> failed;
+  if (thrown) {
+    failed = in.why_ended(thrown);
+  } else if (!given) {
+    failed = in.why_ended(given.error());
+  }
+  in.context->counts.delivered += samples;
+  in.is_broken = failed && !failed->is_skippable();
+  in.answer.set_value(std::move(failed));
+}
+
+void run_base::stop() {
+  inside_->stop_asked = true;
+  inside_->stop.ask();
+}
+
+void run_base::stop_by(const std::stop_token& token) {
+  inside& in = *inside_;
+  in.flag_registration.emplace(token, inside::set_flag{&in.stop_asked});
+  in.stop_registration.emplace(token, in.io.executor(), [&in] { in.tasks.stop(); });
+}
+
+void run_base::close() {
+  check_process();
+  inside& in = *inside_;
+  in.stop_registration.reset();
+  in.flag_registration.reset();
+  in.stop_asked = true;
+  auto waiting = in.closed.get_future();
+  in.close.ask();
+  get(waiting);
+}
+
+void run_base::inside::begin_closing(run_base* of) {
+  tasks.when_empty([this, of] { end_closing(of); });
+  tasks.stop();
+  if (tasks.running() == 0) end_closing(of);
+}
+
+void run_base::inside::end_closing(run_base* of) {
+  // No further call will return this error: log it, or it is lost.
+  if (tasks.first_thrown() && !told_why_ended) {
+    try {
+      log_notice("the run had failed: " +
+                 error_of(tasks.first_thrown(), "a task of the run").message());
+    } catch (const std::bad_alloc&) {
+      log_notice("the run had failed");
+    }
+  }
+  of->destroy_streams();
+  closed.set_value();
+}
+
+}  // namespace millrace::detail

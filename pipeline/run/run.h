@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "engine/coroutines/awaitable.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/run/run_stats.h"
+#include "pipeline/stages/lanes.h"
+#include "pipeline/state/records.h"
+
+// Parts of a loader (pipeline/run/engine.h).
+namespace millrace {
+
+namespace detail {
+
+struct engine_core;
+
+// A run of a plan, independent of its item type. The owner's thread waits here for the spine: the
+// I/O thread, one of the engine's, that runs the stages.
+class run_base {
+ public:
+  // The spine is the next of the engine's I/O threads. Throws `failure` (usage) in a forked child,
+  // and on a thread of the engine, where close() would wait for itself.
+  explicit run_base(std::shared_ptr<engine_core> core);
+  virtual ~run_base();
+  run_base(const run_base&) = delete;
+  run_base& operator=(const run_base&) = delete;
+
+  run_stats stats();
+  ledger counts();
+  // Any thread, also while next() waits; needs no memory. Ends the run where it waits, or where a
+  // stage is asked for its next item. next() then throws `stopped`, even after the data's end. In a
+  // forked child it does nothing.
+  void stop();
+  // The owner's thread, once: stops the run when `token` is asked to.
+  void stop_by(const std::stop_token& token);
+  // The owner's thread, once: stops, waits for all coroutines, and destroys the streams on the
+  // spine. Needs no memory.
+  void close();
+  bool is_of_this_process() const;
+
+ protected:
+  // Throws `failure` (usage) in a forked child of the engine's process.
+  void check_process() const;
+  // Throws `failure` (usage) on the run's I/O thread, where a function or stage of a plan may have
+  // an item in hand.
+  void check_between_items() const;
+  // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
+  void on_spine(const std::function<void()>& f);
+  // Spawns on the spine what `pull` returns, and waits until it has called pulled(). Throws the
+  // error given to that.
+  void wait_for(const std::function<awaitable<void>()>& pull);
+  // Spine: whether next() is to fail without asking for an item.
+  bool is_to_end() const;
+  // Spine, once for each wait_for(): the outcome, which is an exception, an error, or `samples`
+  // that are delivered. What a stage has thrown or returned may be due to a stop.
+  void pulled(const std::exception_ptr& thrown, const result<void>& given, std::uint64_t samples);
+
+  // Throws `failure` (bad_state) after next() has been called.
+  void check_not_begun() const;
+  run_context& context() const;
+  std::unique_ptr<run_context> make_context();
+  void use(std::unique_ptr<run_context>& other);  // swaps them
+  // Throws `failure` (bad_state) for a record in `saved_by` that is missing in `now`, the state
+  // that the restored stages would save.
+  static void check_all_claimed(const state& saved_by, const state& now);
+  // Spine. Throws the lack of memory that ended a task of the run, which may have had an item in
+  // hand.
+  void check_nothing_lost() const;
+  virtual void destroy_streams() = 0;
+
+ private:
+  struct inside;
+  std::unique_ptr<inside> inside_;
+};
+
+template <class T>
+class run final : public run_base {
+ public:
+  // Makes the streams. Throws `failure` if the plan cannot be run.
+  run(std::shared_ptr<engine_core> core, plan<T> what)
+      : run_base(std::move(core)), what_(std::move(what)) {
+    root_ = made(context());
+  }
+  state save() {
+    check_between_items();
+    state now;
+    on_spine([&] {
+      check_nothing_lost();
+      root_->save(now);
+    });
+    return now;
+  }
+  void restore(const state& from) {
+    check_process();
+    check_not_begun();
+    check_numbers(from);
+    // Restores fresh streams, which replace the others once that has succeeded.
+    auto context = make_context();
+    auto root = made(*context);
+    on_spine([&] {
+      std::unique_ptr<stream<T>> fresh = std::move(root);  // destroyed here, like those replaced
+      fresh->restore(from);
+      state now;
+      fresh->save(now);
+      check_all_claimed(from, now);
+      root_.swap(fresh);
+      use(context);
+    });
+  }
+  std::optional<T> next() {
+    wait_for([this] { return pull(this); });
+    return std::exchange(item_, std::nullopt);
+  }
+
+ private:
+  std::unique_ptr<stream<T>> made(run_context& context) const {
+    check_not_empty(what_.make != nullptr);
+    auto root = called_as("the plan", [&] { return what_.make(context); });
+    if (!root) throw failure(error(errc::usage, "a plan that makes no stream"));
+    if (auto divided = context.memory.divide(); !divided) throw failure(divided.error());
+    return root;
+  }
+
+  static awaitable<void> pull(run* self) {
+    typename stream<T>::outcome item = std::optional<T>();
+    std::exception_ptr thrown;
+    try {
+      if (self->is_to_end()) {
+        item = run_stopped();
+      } else {
+        item = co_await self->root_->next();
+      }
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    result<void> given;
+    std::uint64_t samples = 0;
+    if (!thrown && !item) given = item.error();
+    if (!thrown && item) self->item_ = std::move(*item);
+    if (self->item_) {
+      samples = 1;
+      if constexpr (requires { self->item_->size(); }) samples = self->item_->size();
+    }
+    self->pulled(thrown, given, samples);
+  }
+  void destroy_streams() override { root_.reset(); }
+
+  plan<T> what_;
+  std::unique_ptr<stream<T>> root_;
+  std::optional<T> item_;  // belongs to the spine until pulled(), then to next()
+};
+
+}  // namespace detail
+
+}  // namespace millrace
