@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,7 +155,7 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
   std::string stage_;
   std::unique_ptr<stream<In>> items_;
   std::size_t size_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::vector<std::shared_ptr<Job>> jobs_;
   std::vector<origin> failed_;   // of the job whose error was given, until the next call
   std::optional<error> broken_;  // why there are no further jobs, and no state
   bool ended_ = false;           // the stage before is asked for nothing more

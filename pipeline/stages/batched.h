@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -103,29 +103,29 @@ class unbatched_stream final : public stream<T> {
       : groups_(std::move(groups)) {}
 
   awaitable<outcome> next() override {
-    while (held_.empty()) {
+    while (given_ == held_.items.size()) {
       auto more = co_await groups_->next();
       if (!more) co_return more.error();
       if (!*more) co_return std::optional<T>();
-      for (T& item : (*more)->items) held_.push_back(std::move(item));
+      held_ = std::move(**more);
+      given_ = 0;
     }
-    std::optional<T> out(std::move(held_.front()));
-    held_.pop_front();
-    co_return out;
+    co_return std::optional<T>(std::move(held_.items[given_++]));
   }
   bool has_run_dry() const override { return groups_->has_run_dry(); }
   void leave_failed() override { groups_->leave_failed(); }
   void save(state& to) const override {
     groups_->save(to);
     std::vector<origin> held;
-    for (const T& item : held_) append_origins(held, item);
+    for (const T& item : std::span(held_.items).subspan(given_)) append_origins(held, item);
     to.hold(pending_record, held);
   }
   void restore(const state& from) override { groups_->restore(from); }
 
  private:
   std::unique_ptr<stream<group_of<T>>> groups_;
-  std::deque<T> held_;
+  group_of<T> held_;
+  std::size_t given_ = 0;  // of its items
 };
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <ranges>
 
 #include "engine/base/log.h"
 #include "pipeline/stages/count_record.h"
@@ -58,19 +59,19 @@ bool item_count::is_again() {
   const std::size_t before = again_.size();
   for (const origin& o : of_item_) {
     // The lane is not compared: samples assigned to other lanes have other lane numbers.
-    const auto found = std::ranges::find_if(again_, [&](const origin& a) {
+    const auto found = std::find_if(again_.rbegin(), again_.rend(), [&](const origin& a) {
       return a.epoch == o.epoch && a.shard == o.shard && a.offset == o.offset;
     });
-    if (found != again_.end()) again_.erase(found);
+    if (found != again_.rend()) again_.erase(std::next(found).base());
   }
   came_again_ += before - again_.size();
   return again_.size() < before;
 }
 
 bool item_count::takes_end_again() {
-  if (ends_again_.empty() || came_again_ < ends_again_.front().origins) return false;
-  note_end(ends_again_.front().after);
-  ends_again_.pop_front();
+  if (ends_again_.empty() || came_again_ < ends_again_.back().origins) return false;
+  note_end(ends_again_.back().after);
+  ends_again_.pop_back();
   return true;
 }
 
@@ -82,7 +83,7 @@ bool item_count::takes_end_in_front_again() {
 
 bool item_count::passes_end_again() {
   if (ends_again_.empty()) return false;
-  ends_again_.pop_front();
+  ends_again_.pop_back();
   return true;
 }
 
@@ -95,12 +96,12 @@ void item_count::end() {
 // Each stage holds at most one end.
 void item_count::note_end(const place& after) {
   ends_.push_back({.after = std::max(after, last_)});
-  if (ends_.size() > run_.downstream.stages) ends_.pop_front();
+  if (ends_.size() > run_.downstream.stages) ends_.erase(ends_.begin());
 }
 
 void item_count::save(state& to) const {
   const state::record ends = ends_held_in(to);
-  const place last_again = again_.empty() ? place(-1, -1) : again_.back().place();
+  const place last_again = again_.empty() ? place(-1, -1) : again_.front().place();
   count_record saved{
       .value = value,
       .samples_in_front = std::ssize(to.held(pending_record)),
@@ -112,7 +113,7 @@ void item_count::save(state& to) const {
       .of_items = count_record::items{.samples = samples_of_item_, .length = length_},
       .again = of_again()};
   for (const given_end& e : ends_) saved.ends.push_back(e.after);
-  for (const end_again& e : ends_again_) saved.ends.push_back(e.after);
+  for (const end_again& e : std::views::reverse(ends_again_)) saved.ends.push_back(e.after);
   to.put(stage_ + of_rank(run_.place.rank, run_.place.world_size), saved.of());
 }
 
@@ -124,12 +125,12 @@ state::record item_count::of_again() const {
   state::record r{to_come_};
   const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
   r.push_back(again_.empty() ? -1 : std::ssize(again_));
-  for (const origin& o : again_) add(o.place());
+  for (const origin& o : std::views::reverse(again_)) add(o.place());
   for (const given_end& e : ends_) {
     r.insert(r.end(), {-1, std::ssize(e.late)});
     for (const place& p : e.late) add(p);
   }
-  for (const end_again& e : ends_again_) {
+  for (const end_again& e : std::views::reverse(ends_again_)) {
     r.insert(r.end(), {static_cast<std::int64_t>(e.origins - std::min(e.origins, came_again_)), 0});
   }
   return r;
@@ -168,7 +169,7 @@ void item_count::restore(const state& from) {
       return !same_lanes || std::ranges::find(run_.place.lanes, o.lane) != run_.place.lanes.end();
     });
   }
-  std::ranges::sort(again_, {}, &origin::place);
+  std::ranges::sort(again_, std::ranges::greater(), &origin::place);
   value = total * ranks.front().world_size / std::ssize(ranks) / run_.place.world_size;
 }
 
@@ -333,14 +334,14 @@ std::size_t item_count::before(const given_end& end, const saved_count& by) {
 }
 
 void item_count::restore_again(const saved_count& by, bool by_number) {
-  ends_ = {by.ends.begin(), by.ends.end()};
+  ends_ = by.ends;
   for (std::int64_t ends_held = by.ends_held; ends_held > 0; --ends_held) {
     given_end end;
     if (!ends_.empty()) {
       end = std::move(ends_.back());
       ends_.pop_back();
     }
-    ends_again_.push_front({.origins = before(end, by), .after = end.after});
+    ends_again_.push_back({.origins = before(end, by), .after = end.after});
   }
   if (!ends_.empty()) last_ = ends_.back().after;
   for (given_end& e : ends_) e = {.after = e.after};
@@ -348,7 +349,7 @@ void item_count::restore_again(const saved_count& by, bool by_number) {
   if (by_number && by.samples_of_item == 1) {
     to_come_ += std::ssize(by.again);
   } else {  // items of several samples are composed again, from the same samples
-    again_ = {by.again.begin(), by.again.end()};
+    again_ = {by.again.rbegin(), by.again.rend()};
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -124,8 +123,8 @@ class item_count {
   std::string stage_;
   std::vector<origin> of_item_;  // that was given last
   place last_{-1, -1};           // of all that were given
-  std::deque<given_end> ends_;   // as many as may be held
-  std::deque<origin> again_;     // that have not come again yet, in order
+  std::vector<given_end> ends_;  // as many as may be held
+  std::vector<origin> again_;    // that have not come again yet, the first one last
   // The same for a stage whose epochs depend only on the number of its items: if earlier stages
   // change the order, other items come between them, and count in their place.
   std::int64_t to_come_ = 0;
@@ -134,7 +133,7 @@ class item_count {
     std::size_t origins = 0;  // that come again before it
     place after{-1, -1};      // as in ends_, before the state was saved
   };
-  std::deque<end_again> ends_again_;
+  std::vector<end_again> ends_again_;  // the first one last
   std::int64_t ends_in_front_again_ = 0;
   std::int64_t samples_of_item_ = 1;  // the most
   std::int64_t length_ = 0;           // of an epoch, if it has one; at most what a record can hold

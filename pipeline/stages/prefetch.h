@@ -1,8 +1,9 @@
 #pragma once
 
-#include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "engine/coroutines/condition.h"
 #include "pipeline/images/image.h"
@@ -38,8 +39,9 @@ class prefetch_stream final : public stream<T> {
         : items(std::move(s)), capacity(c), has_item(home), has_room(home) {}
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
-    std::deque<entry> ready;
-    std::size_t held = 0;  // samples in the states of all that is ready
+    std::vector<entry> made;   // in order, after those in `ready`
+    std::vector<entry> ready;  // the next one last
+    std::size_t held = 0;      // samples in the states of all that is ready
     bool ended = false;
     bool is_asked = false;  // next() waits for an item
     condition has_item;
@@ -47,7 +49,25 @@ class prefetch_stream final : public stream<T> {
 
     // Two items are always made, so that one is ready after the one in use.
     bool is_full() const {
-      return ready.size() >= capacity || (ready.size() > 1 && held >= most_held);
+      const std::size_t items_ready = made.size() + ready.size();
+      return items_ready >= capacity || (items_ready > 1 && held >= most_held);
+    }
+    bool is_empty() const { return made.empty() && ready.empty(); }
+    void put(entry e) {
+      made.push_back(std::move(e));
+      held += held_by(made.back());
+      has_item.notify_one();
+    }
+    entry take() {
+      if (ready.empty()) {
+        ready.assign(std::make_move_iterator(made.rbegin()), std::make_move_iterator(made.rend()));
+        made.clear();
+      }
+      entry next = std::move(ready.back());
+      ready.pop_back();
+      held -= held_by(next);
+      has_room.notify_one();
+      return next;
     }
     std::shared_ptr<const state> snapshot() const {
       auto now = std::make_shared<state>();
@@ -77,16 +97,13 @@ class prefetch_stream final : public stream<T> {
       started_ = true;
       pump_ = run_.tasks.spawn_stoppable(pump(shared_));
     }
-    while (s.ready.empty() && !s.ended) {
+    while (s.is_empty() && !s.ended) {
       s.is_asked = true;
       s.has_room.notify_one();
       co_await s.has_item.wait();
     }
-    if (s.ready.empty()) co_return std::optional<T>();
-    entry front = std::move(s.ready.front());
-    s.ready.pop_front();
-    s.held -= held_by(front);
-    s.has_room.notify_one();
+    if (s.is_empty()) co_return std::optional<T>();
+    entry front = s.take();
     // What was skipped since the last position would be skipped, and counted, again.
     if (!front.position && is_failed_) lost_ = front.item.error();
     if (front.position) delivered_ = std::move(front.position);
@@ -112,8 +129,7 @@ class prefetch_stream final : public stream<T> {
     auto failed = co_await failure_of(fill(s), "prefetch");
     if (!failed) co_return;
     s->ended = true;
-    s->ready.push_back({.item = failed->skippable(false), .position = nullptr});
-    s->has_item.notify_one();
+    s->put({.item = failed->skippable(false), .position = nullptr});
   }
 
   static awaitable<void> fill(std::shared_ptr<shared> s) {
@@ -121,7 +137,7 @@ class prefetch_stream final : public stream<T> {
     while (!s->ended) {
       // Two ends are an epoch without items, or the end of the data, after which there are ends
       // without end: the next one is made when it is asked for.
-      while (s->is_full() || (ends > 1 && !(s->is_asked && s->ready.empty()))) {
+      while (s->is_full() || (ends > 1 && !(s->is_asked && s->is_empty()))) {
         co_await s->has_room.wait();
       }
       s->is_asked = false;
@@ -135,9 +151,7 @@ class prefetch_stream final : public stream<T> {
         s->items->leave_failed();
         left = s->snapshot();
       }
-      s->ready.push_back({std::move(item), std::move(position), is_dry, std::move(left)});
-      s->held += held_by(s->ready.back());
-      s->has_item.notify_one();
+      s->put({std::move(item), std::move(position), is_dry, std::move(left)});
     }
   }
 
