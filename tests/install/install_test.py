@@ -140,6 +140,14 @@ class Install(unittest.TestCase):
             jobs = {(c, h): pool.submit(compile, c, h) for c in compilers for h in headers}
         self.assertEqual({job: done.result() for job, done in jobs.items() if done.result()}, {})
 
+    def test_the_interface_stays_small(self):
+        _, prefix = self.installed()
+        for compiler in (c for c in ("g++-12", "clang++-15", "clang++-19") if shutil.which(c)):
+            done = subprocess.run([compiler, "-std=c++20", "-E", "-isystem", prefix / "include", "-x", "c++", "-"],
+                                  input="#include <millrace/millrace.h>\n", capture_output=True, text=True, check=True)
+            with self.subTest(compiler):
+                self.assertLess(done.stdout.count("\n"), 100_000, "lines, preprocessed")
+
     def test_a_consumer_builds_and_runs(self):
         folder, prefix = self.installed()
         self.assertTrue((prefix / "bin/millrace").exists())
