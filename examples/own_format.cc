@@ -79,7 +79,7 @@ class line_reader final : public sample_reader {
       rest_ = std::move(*more);
     }
     if (begun.empty()) co_return bytes();
-    auto memory = co_await lane_.members->acquire(begun.size());
+    auto memory = co_await lane_.memory.members->acquire(begun.size());
     if (!memory) co_return memory.error();
     std::memcpy(memory->data(), begun.data(), begun.size());
     co_return std::move(*memory).freeze(begun.size());

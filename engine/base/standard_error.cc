@@ -14,7 +14,7 @@ void write_to_stderr(std::string_view text) noexcept {
 void write_to_stderr_now(std::string_view text) noexcept {
   pollfd out{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&out, 1, 0) != 1 || (out.revents & POLLOUT) == 0) return;
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 }  // namespace millrace

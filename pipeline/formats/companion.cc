@@ -49,8 +49,8 @@ std::shared_ptr<companion_memory> companion_memory::claimed(lane_context& lane,
     // A sample is read while the one after it has begun: twice a sixteenth.
     out.members = run.memory.share(name + "members", is_needed ? least_members : 0,
                                    part_of(8_MiB, 8) + windows);
-    lane.needed.emplace_back(out.reads, need.least);
-    lane.needed.emplace_back(out.members, least_members);
+    lane.memory.needed.emplace_back(out.reads, need.least);
+    lane.memory.needed.emplace_back(out.members, least_members);
     return out;
   };
   const std::string name = fmt::format("lane {} {}companion ", lane.lane, lane.within);
@@ -75,10 +75,10 @@ companion::companion(lane_context& lane, companion_memory& memory, const join_op
   own_lane_ = std::make_unique<lane_context>(lane_context{
       .run = lane.run, .lane = lane.lane, .lanes = lane.lanes, .lanes_here = lane.lanes_here});
   own_lane_->shards = std::make_shared<const std::vector<std::string>>(1, *url_);
-  own_lane_->reads = with.reads;
-  own_lane_->least_reads = with.least_reads;
-  own_lane_->members = with.members;
-  if (is_again) own_lane_->again = with.reads;
+  own_lane_->memory.reads = with.reads;
+  own_lane_->memory.least_reads = with.least_reads;
+  own_lane_->memory.members = with.members;
+  if (is_again) own_lane_->memory.again = with.reads;
 }
 
 void companion::open_at(std::int64_t offset, const seen_before& before) {

@@ -187,7 +187,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
 }
 
 std::shared_ptr<memory_share> again_reader::members() const {
-  return in_part_ ? in_part_->members() : lane_.members;
+  return in_part_ ? in_part_->members() : lane_.memory.members;
 }
 
 awaitable<result<std::optional<sample>>> again_reader::take(origin where, bool had_failed) {

@@ -22,12 +22,12 @@ class joined_reader final : public sample_reader {
                 const shard_ref& which, const lane_cursor& at)
       : with_(with),
         lane_(lane),
-        is_again_(lane.reads == lane.again),
+        is_again_(lane.memory.reads == lane.memory.again),
         is_whole_(!is_again_ && at.offset <= 0 && which.begin == 0 && which.end == 0 &&
                   which.skip == 0 && which.samples < 0),
         main_(std::move(main)),
         companion_(
-            lane, *lane.companions[with.number], with.options,
+            lane, *lane.memory.companions[with.number], with.options,
             companion_url(with.pattern, (*lane.shards)[static_cast<std::size_t>(which.shard)]),
             is_again_, is_whole_) {}
 

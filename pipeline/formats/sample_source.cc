@@ -286,12 +286,12 @@ class file_reader_as_sample final : public sample_reader {
     first = bytes();
     while (!more->empty()) {
       const auto piece = more->span();
-      if (content.size() + piece.size() > lane_.members->limit()) co_return too_large();
+      if (content.size() + piece.size() > lane_.memory.members->limit()) co_return too_large();
       content.insert(content.end(), piece.begin(), piece.end());
       more = co_await (*opened)->read();
       if (!more) co_return more.error();
     }
-    auto whole = co_await lane_.members->acquire(content.size());
+    auto whole = co_await lane_.memory.members->acquire(content.size());
     if (!whole) co_return whole.error();
     std::memcpy(whole->data(), content.data(), content.size());
     co_return std::move(*whole).freeze(content.size());
@@ -300,7 +300,7 @@ class file_reader_as_sample final : public sample_reader {
   error too_large() const {
     return error(errc::too_large, fmt::format("a file of more than {}, which is what the budget "
                                               "leaves for one lane's samples",
-                                              format_bytes(lane_.members->limit())))
+                                              format_bytes(lane_.memory.members->limit())))
         .at(*url_)
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY) or lower the number of lanes");
   }

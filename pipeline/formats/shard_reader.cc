@@ -138,8 +138,9 @@ awaitable<result<void>> shard_reader::impl::open() {
   input = {};
   unpacks = *packed != compression::none;
   if (unpacks) {
-    source = unpack(lane.source(), {lane.members, lane.members, lane.held_members},
-                    {*packed, std::move(source), std::move(piece), *url}, offset);
+    source =
+        unpack(lane.source(), {lane.memory.members, lane.memory.members, lane.memory.held_members},
+               {*packed, std::move(source), std::move(piece), *url}, offset);
     co_return result<void>();
   }
   piece = bytes();
@@ -200,7 +201,7 @@ awaitable<result<bool>> shard_reader::impl::refill() {
 // The bytes of the share that members may take. Unpacked pieces are in the same share: a member
 // that took all of it would wait forever for its next piece.
 std::size_t shard_reader::impl::room_for_members() const {
-  const std::size_t all = lane.members->limit();
+  const std::size_t all = lane.memory.members->limit();
   return all - (unpacks ? std::min(all, room_for_pieces) : 0);
 }
 
@@ -208,9 +209,9 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::strin
   const auto size = static_cast<std::size_t>(parser.current().size);
   // Includes the sample before it, which is complete once this member's name is read.
   const std::size_t room = room_for_members();
-  const std::size_t held = *lane.held_members - (lane.members->limit() - room);
+  const std::size_t held = *lane.memory.held_members - (lane.memory.members->limit() - room);
   if (held + charge_of(size) > room) {
-    if (spare_memory* const spare = lane.spare;
+    if (spare_memory* const spare = lane.memory.spare;
         spare != nullptr && spare->held + charge_of(size) <= spare->share->limit()) {
       spare->held += charge_of(size);
       co_return co_await spare->share->acquire(size);
@@ -227,7 +228,7 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::strin
                 "raise engine_options.memory_bytes (MILLRACE_MEMORY) or lower the number of lanes")
             .skippable());
   }
-  co_return co_await lane.members->acquire(size);
+  co_return co_await lane.memory.members->acquire(size);
 }
 
 // Makes the member's data a slice if it is in one piece: the usual case, which waits for nothing.
@@ -260,7 +261,8 @@ class counted_bytes {
 // Reads the member's data: a slice or a copy.
 awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   buffer copy;
-  counted_bytes of_copy(lane.held_members);  // a decoder that needs more must not wait for these
+  counted_bytes of_copy(
+      lane.memory.held_members);  // a decoder that needs more must not wait for these
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);

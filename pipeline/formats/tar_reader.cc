@@ -270,7 +270,7 @@ void tar_reader::count_held() {
       carried_ && carried_->first.copied ? charge_of(carried_->first.data.size()) : 0;
   const std::size_t now = held_bytes_ + carried;
   if (now == counted_held_) return;
-  *lane_.held_members += now - std::exchange(counted_held_, now);
+  *lane_.memory.held_members += now - std::exchange(counted_held_, now);
 }
 
 }  // namespace millrace

@@ -19,7 +19,7 @@ class tar_reader final : public sample_reader {
  public:
   tar_reader(lane_context& lane, std::shared_ptr<const untar_options> how, const shard_ref& which,
              const lane_cursor& at);
-  ~tar_reader() override { *lane_.held_members -= counted_held_; }
+  ~tar_reader() override { *lane_.memory.held_members -= counted_held_; }
   tar_reader(const tar_reader&) = delete;
   tar_reader& operator=(const tar_reader&) = delete;
 

@@ -154,6 +154,23 @@ struct source_epochs {
 // A function of a sample stage: the sample, changed or not; nullopt drops it.
 using sample_function = std::function<result<std::optional<sample>>(sample)>;
 
+// The memory that a lane reads with. Set by the head of the plan, shards(), before the other stages
+// are made.
+struct lane_memory {
+  std::shared_ptr<memory_share> reads = {};    // read buffers
+  std::size_t least_reads = 0;                 // bytes of `reads` that every shard needs
+  std::shared_ptr<memory_share> members = {};  // members that straddle two read buffers
+  std::shared_ptr<memory_share> again = {};    // read buffers for samples that are read again
+  // Without the least of these, nothing can be read: `reads`, `members`, and those of join().
+  std::vector<std::pair<std::shared_ptr<memory_share>, std::size_t>> needed = {};
+  // Of each join(), in order, to read its companion shards with.
+  std::vector<std::shared_ptr<companion_memory>> companions = {};
+  // Bytes of `members` pinned by samples under construction, and by one that a shuffle has no room
+  // for. Waiting for more would deadlock.
+  std::shared_ptr<std::size_t> held_members = std::make_shared<std::size_t>(0);
+  spare_memory* spare = nullptr;  // of a lane that reads samples again; null: none
+};
+
 // A lane of a run: a sequence of shards that are read one after the other, and the memory for it.
 // Made by engine::run(), outlives the streams of the lane. Spine only.
 struct lane_context {
@@ -173,15 +190,8 @@ struct lane_context {
   // memory to read it with.
   std::shared_ptr<const std::vector<std::string>> shards = {};
   std::shared_ptr<const shard_index> index = {};  // null: none
-  std::shared_ptr<memory_share> reads = {};       // read buffers
-  std::size_t least_reads = 0;                    // bytes of `reads` that every shard needs
-  std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
-  std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
+  lane_memory memory = {};
   bool has_shards = true;  // false: it reads nothing, unless it resumes what other lanes have begun
-  // Without the least of these, nothing can be read: `reads`, `members`, and those of join().
-  std::vector<std::pair<std::shared_ptr<memory_share>, std::size_t>> needed = {};
-  // Of each join(), in order, to read its companion shards with.
-  std::vector<std::shared_ptr<companion_memory>> companions = {};
   // A lane of a source of a mix.
   struct part {
     std::int64_t first_shard = 0;  // the number of shards of the sources before it
@@ -198,11 +208,7 @@ struct lane_context {
 
   // Outcome of the lane's shards: a head adds each sample that it gives to `items`.
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
-  // Bytes of `members` pinned by samples under construction, and by one that a shuffle has no room
-  // for. Waiting for more would deadlock.
-  std::shared_ptr<std::size_t> held_members = std::make_shared<std::size_t>(0);
-  spare_memory* spare = nullptr;  // of a lane that reads samples again; null: none
-  shard_head head = {};           // of the shard that the restored state was in
+  shard_head head = {};  // of the shard that the restored state was in
 
   // Takes from a state what readers compare shards with, here and in the sources of a mix.
   void restore(const state& from);
@@ -213,15 +219,15 @@ struct lane_context {
   }
   // The surroundings of a source that reads a shard of this lane.
   source_context source() const {
-    const source_options& options = reads == again ? run.source_again : run.source;
-    return {run.threads, run.io, run.tasks, reads, options, run.counters};
+    const source_options& options = memory.reads == memory.again ? run.source_again : run.source;
+    return {run.threads, run.io, run.tasks, memory.reads, options, run.counters};
   }
   // The same lane with separate read buffers, to read samples again while a shard is open: neither
   // then waits for buffers that the other holds. Memory in `beside`, if given, is used as well.
   lane_context reading_again(spare_memory* beside) const {
     lane_context out = *this;
-    out.reads = again;
-    out.spare = beside;
+    out.memory.reads = memory.again;
+    out.memory.spare = beside;
     return out;
   }
 };

@@ -42,8 +42,7 @@ shard_ref rest_of(shard_ref piece, const lane_cursor& at) {
 
 int shard_list_options::lane_count() const {
   constexpr int usual = 8;
-  if (lanes > 0) return lanes;
-  return divided_up(usual, world_size) * world_size;
+  return lanes > 0 ? lanes : divided_up(usual, world_size) * world_size;
 }
 
 int shard_list_options::rank_of(std::int64_t lane) const {
@@ -346,20 +345,21 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   const bool has_shards = lane.has_shards = static_cast<std::size_t>(lane.lane) < used;
   const std::string name = fmt::format("lane {} {}", lane.lane, lane.within);
   const auto [need, need_again] = of_run.of(lane, *urls);
-  lane.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
-                                read_block_allocator::instance());
-  lane.least_reads = need.least;
+  lane_memory& memory = lane.memory;
+  memory.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
+                                  read_block_allocator::instance());
+  memory.least_reads = need.least;
   // Memory for two decoders: samples are read again while a shard is open.
-  lane.members =
+  memory.members =
       run.memory.share(name + "members", has_shards ? least_member_memory : 0,
                        most_member_memory(run.memory.budget(), lane.lanes_here) + 2 * windows);
-  lane.needed = {{lane.reads, need.least}, {lane.members, least_member_memory}};
-  lane.again = run.memory.share(name + "read again", need_again.least, need_again.most,
-                                read_block_allocator::instance());
+  memory.needed = {{memory.reads, need.least}, {memory.members, least_member_memory}};
+  memory.again = run.memory.share(name + "read again", need_again.least, need_again.most,
+                                  read_block_allocator::instance());
   lane.shards = std::move(urls);
   lane.index = o.index;
   if (!has_shards) return;
-  run.memory.when_divided([&run, first = lane.shards->front(), reads = lane.reads,
+  run.memory.when_divided([&run, first = lane.shards->front(), reads = memory.reads,
                            open = std::min(lane.lanes_here, used)] {
     if (run.told_of_lost_rate) return;
     const auto lost = rate_lost(run.source, first, reads->limit(), open, run.memory.budget());
@@ -435,7 +435,7 @@ void check_can_read(const lane_context& lane) {
   for (const auto& part : lane.parts) check_can_read(*part.lane);
   if (!lane.parts.empty()) return;
   const auto is_enough = [](const auto& each) { return each.first->limit() >= each.second; };
-  if (std::ranges::all_of(lane.needed, is_enough)) return;
+  if (std::ranges::all_of(lane.memory.needed, is_enough)) return;
   throw failure(
       error(errc::no_memory,
             fmt::format(

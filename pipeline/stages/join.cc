@@ -62,7 +62,7 @@ lane_plan<sample> operator|(lane_plan<sample> front, const join_stage& back) {
   traits.leaves_samples_out |= back.options.missing == missing_companion::skip;
   front.make = [make = std::move(front.make), first, options = back.options](lane_context& lane) {
     auto samples = make(lane);
-    lane.companions.push_back(companion_memory::claimed(lane, options, first));
+    lane.memory.companions.push_back(companion_memory::claimed(lane, options, first));
     return samples;
   };
   return front;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "engine/base/units.h"
+#include "engine/base/log.h"
 #include "engine/base/words.h"
 #include "io/standard_sources.h"
 #include "pipeline/formats/fetch.h"
@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t chunk_read_again = 256_KiB;
+constexpr std::size_t chunk_read_again = std::size_t{256} << 10;
 
 // Extends the fingerprint of a list by what its formats say and its names do not.
 std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {

@@ -195,7 +195,7 @@ class shuffle_stream final : public stream<sample> {
   void count_aside() {
     uncount_aside();
     const lane_context& reader = lane_.reader_of(aside_->where.shard);
-    counted_ = {reader.held_members, held_of(*reader.members, *aside_)};
+    counted_ = {reader.memory.held_members, held_of(*reader.memory.members, *aside_)};
     *counted_.first += counted_.second;
   }
   void uncount_aside() {

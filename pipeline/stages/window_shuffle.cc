@@ -214,8 +214,8 @@ class window_stream final : public stream<sample> {
   static awaitable<result<sample>> checked_sample(lane_context& lane,
                                                   std::shared_ptr<shard_of_window> shard,
                                                   indexed_place where) {
-    auto made =
-        co_await read_sample(lane.source(), lane.run.sources, lane.members, shard->url, where);
+    auto made = co_await read_sample(lane.source(), lane.run.sources, lane.memory.members,
+                                     shard->url, where);
     if (made && !shard->is_checked) {
       auto same = co_await check_length(lane.source(), lane.run.sources, *shard->url, shard->bytes);
       if (!same && same.error().kind() != errc::integrity) co_return same.error();

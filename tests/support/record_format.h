@@ -37,8 +37,9 @@ class record_reader final : public sample_reader {
     if (*got == 0) co_return std::optional<sample>();
     if (*got < head.size()) co_return broken(ends_within());
     const auto length = static_cast<std::size_t>(std::bit_cast<std::uint64_t>(head));
-    if (length > lane_.members->limit()) co_return broken(error(errc::too_large, "a long record"));
-    auto memory = co_await lane_.members->acquire(length);
+    if (length > lane_.memory.members->limit())
+      co_return broken(error(errc::too_large, "a long record"));
+    auto memory = co_await lane_.memory.members->acquire(length);
     if (!memory) co_return broken(memory.error());
     const auto filled = co_await fill(memory->span());
     if (!filled) co_return broken(filled.error());
