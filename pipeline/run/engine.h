@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -51,6 +52,10 @@ class loader {
   // returns nullopt again if there is none. Throws `failure`. After a skippable error the next call
   // continues after the item that failed; after any other error it throws the same again.
   std::optional<T> next() { return the_run().next(); }
+  // Waits until next() would return or throw at once, at most so long; false: it would still wait.
+  // For a consumer that has something else to look at meanwhile. Throws `failure` (usage) in a
+  // forked child, and on a thread of the engine.
+  bool wait_for(std::chrono::milliseconds most) { return the_run().wait_for(most); }
 
   // The position after the last item that next() returned; if next() threw, the position before the
   // item that failed, so that a resumed run lacks no sample. Example: examples/resume.cc. Throws
@@ -58,8 +63,8 @@ class loader {
   // - no_memory, or the error of the batches' allocator: a stage may have lost items because of it;
   // - what a stage's own save() throws, with the stage's name;
   // - usage: a function or stage of a plan calls it on the run's I/O thread, where it has an item
-  // in
-  //   hand that no state would have.
+  //   in hand that no state would have.
+  // After a wait_for() that returned false it waits for that item, which the position precedes.
   state save() { return the_run().save(); }
   // Continues from a saved position. Call it before the first next(); a second call replaces the
   // first. Throws `failure` (bad_state) after next(), and for a state of another plan; the loader

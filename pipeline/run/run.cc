@@ -25,6 +25,15 @@ namespace {
 // How long a consumer waits before a notice gives the reason.
 constexpr std::chrono::seconds told_after{10};
 
+// A call of run_base::pull().
+struct request {
+  std::promise<void> answer;
+  std::future<void> waiting = answer.get_future();
+  std::optional<error> failed = {};    // spine, until the answer
+  steady_clock::duration waited = {};  // by the owner's thread
+  int checks = 0;                      // by it, of who waits for memory
+};
+
 }  // namespace
 
 struct run_base::inside {
@@ -43,9 +52,9 @@ struct run_base::inside {
   steady_clock::time_point start = steady_clock::now();
   std::uint64_t start_ticks = ticks();
 
-  bool begun = false;                         // the owner's thread: next() was called
-  std::promise<std::optional<error>> answer;  // to the current next()
-  bool is_broken = false;  // spine: the error that next() returned last ended the run
+  bool begun = false;            // the owner's thread: ask() was called
+  std::optional<request> asked;  // the owner's thread: from ask() to take_answer()
+  bool is_broken = false;        // spine: the last error ended the run
   bool told_who_waits = false;
   bool told_why_ended = false;  // spine
 
@@ -60,6 +69,8 @@ struct run_base::inside {
   std::optional<on_stop> stop_registration;
 
   void check_may_wait() const;
+  // Spine.
+  void give_answer(std::optional<error> failed);
   // The reason why next() failed: the first exception of a stage or a task, not the stop that it
   // caused in the others. Spine.
   error why_ended(const std::exception_ptr& thrown) noexcept;
@@ -268,33 +279,75 @@ void run_base::inside::tell_who_waits(bool tells) noexcept try {
   return;  // no memory for the notice
 }
 
-void run_base::wait_for(const std::function<awaitable<void>()>& pull) {
+void run_base::ask() {
   check_process();
   inside& in = *inside_;
+  if (in.asked) return;
   in.check_may_wait();
   in.begun = true;
-  const auto asked = steady_clock::now();
-  in.answer = {};
-  auto waiting = in.answer.get_future();
-  asio::post(in.io.context(), [&in, &pull] {
-    try {
-      in.tasks.spawn(pull());
-    } catch (...) {
-      in.answer.set_value(error_of(std::current_exception(), "the plan"));
+  in.asked.emplace();
+  try {
+    asio::post(in.io.context(), [this, &in] {
+      try {
+        in.tasks.spawn(pull());
+      } catch (...) {
+        in.give_answer(error_of(std::current_exception(), "the plan"));
+      }
+    });
+  } catch (...) {
+    in.asked.reset();
+    throw;
+  }
+}
+
+bool run_base::is_asked() const {
+  return inside_->asked.has_value();
+}
+
+bool run_base::is_answered_within(std::chrono::nanoseconds most) {
+  request& asked = *inside_->asked;
+  const auto begun = steady_clock::now();
+  const auto waited_before = asked.waited;
+  for (steady_clock::duration spent{};;) {
+    // The first check, at half the time, resets what the second one reports.
+    const steady_clock::duration next_check = (asked.checks + 1) * (told_after / 2);
+    const auto wait = std::min<steady_clock::duration>(most - spent, next_check - asked.waited);
+    if (millrace::wait_for(asked.waiting, std::max(wait, steady_clock::duration{})) ==
+        std::future_status::ready) {
+      asked.waited = waited_before + (steady_clock::now() - begun);
+      return true;
     }
-  });
-  // The first check, at half the time, resets what the second one reports.
-  for (bool is_second = false;
-       millrace::wait_for(waiting, told_after / 2) == std::future_status::timeout;
-       is_second = true) {
-    in.tell_who_waits(is_second);
+    spent = steady_clock::now() - begun;
+    asked.waited = waited_before + spent;
+    if (asked.waited >= next_check) inside_->tell_who_waits(asked.checks++ > 0);
+    if (spent >= most) return false;
   }
-  const std::optional<error> failed = waiting.get();
-  if (in.core->governor) {
-    in.core->governor->consumer_waited(
-        std::chrono::duration<double>(steady_clock::now() - asked).count());
+}
+
+void run_base::wait_for_answer() {
+  while (!is_answered_within(told_after)) {
   }
+}
+
+bool run_base::has_failed() const {
+  return inside_->asked->failed.has_value();
+}
+
+void run_base::take_answer() {
+  wait_for_answer();
+  inside& in = *inside_;
+  const std::optional<error> failed = std::move(in.asked->failed);
+  const double waited = std::chrono::duration<double>(in.asked->waited).count();
+  in.asked.reset();
+  if (in.core->governor) in.core->governor->consumer_waited(waited);
   if (failed) throw failure(*failed);
+}
+
+// The owner's thread may destroy the request as soon as it has the answer.
+void run_base::inside::give_answer(std::optional<error> failed) {
+  asked->failed = std::move(failed);
+  std::promise<void> answer = std::move(asked->answer);
+  answer.set_value();
 }
 
 bool run_base::is_to_end() const {
@@ -312,7 +365,7 @@ void run_base::pulled(const std::exception_ptr& thrown, const result<void>& give
   }
   in.context->counts.delivered += samples;
   in.is_broken = failed && !failed->is_skippable();
-  in.answer.set_value(std::move(failed));
+  in.give_answer(std::move(failed));
 }
 
 void run_base::stop() {

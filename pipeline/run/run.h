@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "engine/coroutines/awaitable.h"
 #include "pipeline/plan/plan.h"
@@ -53,13 +55,22 @@ class run_base {
   void check_between_items() const;
   // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
   void on_spine(const std::function<void()>& f);
-  // Spawns on the spine what `pull` returns, and waits until it has called pulled(). Throws the
-  // error given to that.
-  void wait_for(const std::function<awaitable<void>()>& pull);
+  // The owner's thread: has the spine run pull(), unless that was asked for already.
+  void ask();
+  // Whether the answer to ask() has not been taken.
+  bool is_asked() const;
+  // After ask(): waits for the answer, at most so long.
+  bool is_answered_within(std::chrono::nanoseconds most);
+  // After ask(): waits for the answer.
+  void wait_for_answer();
+  // Whether the answer, which has come, is an error.
+  bool has_failed() const;
+  // After ask(): waits for the answer, and throws the error that it may be.
+  void take_answer();
   // Spine: whether next() is to fail without asking for an item.
   bool is_to_end() const;
-  // Spine, once for each wait_for(): the outcome, which is an exception, an error, or `samples`
-  // that are delivered. What a stage has thrown or returned may be due to a stop.
+  // Spine, once for each pull(): the outcome, which is an exception, an error, or `samples` that
+  // are delivered. What a stage has thrown or returned may be due to a stop.
   void pulled(const std::exception_ptr& thrown, const result<void>& given, std::uint64_t samples);
 
   // Throws `failure` (bad_state) after next() has been called.
@@ -74,6 +85,8 @@ class run_base {
   // hand.
   void check_nothing_lost() const;
   virtual void destroy_streams() = 0;
+  // Spine: takes the next item, and calls pulled().
+  virtual awaitable<void> pull() = 0;
 
  private:
   struct inside;
@@ -90,11 +103,13 @@ class run final : public run_base {
   }
   state save() {
     check_between_items();
+    if (is_asked()) wait_for_answer();
     state now;
     on_spine([&] {
       check_nothing_lost();
       root_->save(now);
     });
+    if (is_asked() && !has_failed()) hold_next(now);
     return now;
   }
   void restore(const state& from) {
@@ -114,12 +129,33 @@ class run final : public run_base {
       use(context);
     });
   }
+  bool wait_for(std::chrono::nanoseconds most) {
+    ask();
+    return is_answered_within(most);
+  }
   std::optional<T> next() {
-    wait_for([this] { return pull(this); });
+    ask();
+    take_answer();
     return std::exchange(item_, std::nullopt);
   }
 
  private:
+  // Adds the item, or the end, that was asked for and not taken: it is still to come.
+  void hold_next(state& to) const {
+    if (!item_) {
+      to.append(end_owed_record, state::record{1});
+    } else if constexpr (tells_origins<T>()) {
+      std::vector<origin> of;
+      append_origins(of, *item_);
+      to.hold(pending_record, of);
+    } else {
+      throw failure(error(errc::usage,
+                          "save() after wait_for(), of items that do not say which samples they "
+                          "were made of")
+                        .hint("take the item by next() first"));
+    }
+  }
+
   std::unique_ptr<stream<T>> made(run_context& context) const {
     check_not_empty(what_.make != nullptr);
     auto root = called_as("the plan", [&] { return what_.make(context); });
@@ -128,7 +164,9 @@ class run final : public run_base {
     return root;
   }
 
-  static awaitable<void> pull(run* self) {
+  awaitable<void> pull() override { return pull_by(this); }
+
+  static awaitable<void> pull_by(run* self) {
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
     try {

@@ -175,4 +175,21 @@ void own_thread::call_here(const std::function<void()>& what) {
   what();
 }
 
+void own_thread::wait_here(const std::function<bool(std::chrono::milliseconds)>& is_done,
+                           const std::function<void()>& interrupt) {
+  check_process();
+  const caller counted(callers_);  // as in call()
+  bool raised = false;
+  {
+    const nb::gil_scoped_release without;
+    while (!raised && !is_done(slice)) raised = has_signal_raised();
+    if (raised) {
+      interrupt();
+      for (int i = 0; i < slices_after_interrupt && !is_done(slice); ++i) {
+      }
+    }
+  }
+  if (raised || PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 }  // namespace millrace::python

@@ -9,9 +9,10 @@
 
 namespace millrace::python {
 
-// A thread on which calls wait for the engine, so that the calling thread can see Ctrl-C while they
-// do. Calls run one at a time; any thread may make them. The calling thread holds the GIL, which is
-// released while it waits; the calls themselves have no GIL and touch no Python object.
+// Calls that wait for the engine while handlers of signals run, so that Ctrl-C ends them: on a
+// thread of its own, or, where a wait can be divided, on the calling one. They run one at a time;
+// any thread may make them. The calling thread holds the GIL, which is released while it waits; the
+// calls themselves have no GIL and touch no Python object.
 class own_thread {
  public:
   // Starts nothing: the first call() starts the thread, in the process that makes it.
@@ -32,6 +33,11 @@ class own_thread {
   // Runs `what` on the calling thread, without the GIL, and throws what it throws: for short waits,
   // which no signal ends. The thread is idle, and no other one makes calls meanwhile.
   void call_here(const std::function<void()>& what);
+  // The same with a wait of any length: calls `is_done`, which waits for at most the time that it
+  // is given, until it returns true. If a handler raises, calls `interrupt`, which has to make that
+  // soon so, goes on for up to a second, and throws the handler's exception.
+  void wait_here(const std::function<bool(std::chrono::milliseconds)>& is_done,
+                 const std::function<void()>& interrupt);
 
   // Whether a fork lies between the first call and now.
   bool is_of_parent() const;
