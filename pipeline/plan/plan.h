@@ -274,6 +274,9 @@ class metered final : public stream<T> {
     called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
   }
   bool has_run_dry() const override { return inner_->has_run_dry(); }
+  std::shared_ptr<const state> kept_state() const override {
+    return failed_ || lost_ ? nullptr : inner_->kept_state();
+  }
   void leave_failed() override {
     if (broken_ || !std::exchange(failed_, false)) return;
     if (taken_) taken_->clear();

@@ -47,6 +47,9 @@ class stream {
   // that failed. The caller saves the position of an item that the stage took in that call and no
   // longer holds.
   virtual void save(state& to) const = 0;
+  // For a stage that keeps it while it takes the next item, such as prefetch: the state before that
+  // item; else null. Called before next().
+  virtual std::shared_ptr<const state> kept_state() const { return nullptr; }
   // Continues from a saved state. Called once, before the first next(). Throws `failure`
   // (bad_state) if `from` does not fit; the stream must then not be used.
   virtual void restore(const state& from) = 0;

@@ -64,7 +64,8 @@ class loader {
   // - what a stage's own save() throws, with the stage's name;
   // - usage: a function or stage of a plan calls it on the run's I/O thread, where it has an item
   //   in hand that no state would have.
-  // After a wait_for() that returned false it waits for that item, which the position precedes.
+  // After a wait_for() the position is that before the item that was asked for. If that has not
+  // come, save() waits for it, unless the plan ends in prefetch().
   state save() { return the_run().save(); }
   // Continues from a saved position. Call it before the first next(); a second call replaces the
   // first. Throws `failure` (bad_state) after next(), and for a state of another plan; the loader

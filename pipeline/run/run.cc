@@ -30,6 +30,7 @@ struct request {
   std::promise<void> answer;
   std::future<void> waiting = answer.get_future();
   std::optional<error> failed = {};    // spine, until the answer
+  std::uint64_t samples = 0;           // as `failed`
   steady_clock::duration waited = {};  // by the owner's thread
   int checks = 0;                      // by it, of who waits for memory
 };
@@ -52,9 +53,10 @@ struct run_base::inside {
   steady_clock::time_point start = steady_clock::now();
   std::uint64_t start_ticks = ticks();
 
-  bool begun = false;            // the owner's thread: ask() was called
-  std::optional<request> asked;  // the owner's thread: from ask() to take_answer()
-  bool is_broken = false;        // spine: the last error ended the run
+  bool begun = false;                        // the owner's thread: ask() was called
+  std::atomic<std::uint64_t> delivered = 0;  // samples that it has taken; any thread reads it
+  std::optional<request> asked;              // the owner's thread: from ask() to take_answer()
+  bool is_broken = false;                    // spine: the last error ended the run
   bool told_who_waits = false;
   bool told_why_ended = false;  // spine
 
@@ -70,7 +72,7 @@ struct run_base::inside {
 
   void check_may_wait() const;
   // Spine.
-  void give_answer(std::optional<error> failed);
+  void give_answer(std::optional<error> failed, std::uint64_t samples = 0);
   // The reason why next() failed: the first exception of a stage or a task, not the stop that it
   // caused in the others. Spine.
   error why_ended(const std::exception_ptr& thrown) noexcept;
@@ -262,6 +264,7 @@ run_stats run_base::stats() {
 ledger run_base::counts() {
   ledger out;
   on_spine([&] { out = inside_->context->counts; });
+  out.delivered = inside_->delivered;
   return out;
 }
 
@@ -338,14 +341,16 @@ void run_base::take_answer() {
   inside& in = *inside_;
   const std::optional<error> failed = std::move(in.asked->failed);
   const double waited = std::chrono::duration<double>(in.asked->waited).count();
+  in.delivered += in.asked->samples;
   in.asked.reset();
   if (in.core->governor) in.core->governor->consumer_waited(waited);
   if (failed) throw failure(*failed);
 }
 
 // The owner's thread may destroy the request as soon as it has the answer.
-void run_base::inside::give_answer(std::optional<error> failed) {
+void run_base::inside::give_answer(std::optional<error> failed, std::uint64_t samples) {
   asked->failed = std::move(failed);
+  asked->samples = samples;
   std::promise<void> answer = std::move(asked->answer);
   answer.set_value();
 }
@@ -363,9 +368,8 @@ void run_base::pulled(const std::exception_ptr& thrown, const result<void>& give
   } else if (!given) {
     failed = in.why_ended(given.error());
   }
-  in.context->counts.delivered += samples;
   in.is_broken = failed && !failed->is_skippable();
-  in.give_answer(std::move(failed));
+  in.give_answer(std::move(failed), samples);
 }
 
 void run_base::stop() {

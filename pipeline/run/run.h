@@ -103,7 +103,15 @@ class run final : public run_base {
   }
   state save() {
     check_between_items();
-    if (is_asked()) wait_for_answer();
+    if (is_asked()) {
+      std::shared_ptr<const state> kept;
+      on_spine([&] {
+        check_nothing_lost();
+        kept = before_next_;
+      });
+      if (kept) return *kept;
+      wait_for_answer();
+    }
     state now;
     on_spine([&] {
       check_nothing_lost();
@@ -164,7 +172,10 @@ class run final : public run_base {
     return root;
   }
 
-  awaitable<void> pull() override { return pull_by(this); }
+  awaitable<void> pull() override {
+    before_next_ = root_->kept_state();
+    return pull_by(this);
+  }
 
   static awaitable<void> pull_by(run* self) {
     typename stream<T>::outcome item = std::optional<T>();
@@ -192,7 +203,8 @@ class run final : public run_base {
 
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
-  std::optional<T> item_;  // belongs to the spine until pulled(), then to next()
+  std::shared_ptr<const state> before_next_;  // spine: what is asked for; null: not kept
+  std::optional<T> item_;                     // belongs to the spine until pulled(), then to next()
 };
 
 }  // namespace detail

@@ -13,6 +13,27 @@
 
 namespace millrace {
 
+// A stage that keeps up to `items` items ready beyond the one in use: batches, as a rule; put it
+// last. Fewer, but at least two, if their states would take more than 32 MiB together: each has a
+// place for every sample that shuffles hold. For items of any kind. Example: examples/epoch.cc.
+struct prefetch {
+  int items;  // 1 to 2^20
+  // The next epoch is not begun before its first item is asked for: at the end of one, counts() are
+  // of what came before it.
+  bool within_epoch;
+  // Throws `failure` (usage) for a number out of range.
+  explicit prefetch(int n, bool within = false) : items(n), within_epoch(within) {
+    constexpr int most = 1 << 20;
+    if (n < 1 || n > most) {
+      throw failure(error(errc::usage, "a prefetch of " + std::to_string(n) + " items")
+                        .hint("give a number from 1 to " + std::to_string(most)));
+    }
+  }
+
+  template <class T>
+  stage<T, T> for_items() const;
+};
+
 namespace detail {
 
 // Runs the earlier stages ahead of the later ones. Each item is stored with the state at the time
@@ -35,10 +56,15 @@ class prefetch_stream final : public stream<T> {
   static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
 
   struct shared {
-    shared(io_thread& home, std::unique_ptr<stream<T>> s, std::size_t c)
-        : items(std::move(s)), capacity(c), has_item(home), has_room(home) {}
+    shared(io_thread& home, std::unique_ptr<stream<T>> s, const prefetch& how)
+        : items(std::move(s)),
+          capacity(static_cast<std::size_t>(how.items)),
+          most_ends(how.within_epoch ? 1 : 2),
+          has_item(home),
+          has_room(home) {}
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
+    int most_ends;             // in a row, before next() asks for more
     std::vector<entry> made;   // in order, after those in `ready`
     std::vector<entry> ready;  // the next one last
     std::size_t held = 0;      // samples in the states of all that is ready
@@ -86,8 +112,8 @@ class prefetch_stream final : public stream<T> {
   };
 
  public:
-  prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, std::size_t capacity)
-      : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), capacity)) {}
+  prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, const prefetch& how)
+      : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), how)) {}
 
   awaitable<outcome> next() override {
     prefetch_stream::leave_failed();
@@ -122,6 +148,9 @@ class prefetch_stream final : public stream<T> {
     if (!delivered_) return shared_->items->save(to);
     to.append(*delivered_);
   }
+  std::shared_ptr<const state> kept_state() const override {
+    return lost_ || is_failed_ ? nullptr : delivered_;
+  }
   void restore(const state& from) override { shared_->items->restore(from); }
 
  private:
@@ -137,7 +166,7 @@ class prefetch_stream final : public stream<T> {
     while (!s->ended) {
       // Two ends are an epoch without items, or the end of the data, after which there are ends
       // without end: the next one is made when it is asked for.
-      while (s->is_full() || (ends > 1 && !(s->is_asked && s->is_empty()))) {
+      while (s->is_full() || (ends >= s->most_ends && !(s->is_asked && s->is_empty()))) {
         co_await s->has_room.wait();
       }
       s->is_asked = false;
@@ -168,32 +197,15 @@ class prefetch_stream final : public stream<T> {
 
 }  // namespace detail
 
-// A stage that keeps up to `items` items ready beyond the one in use: batches, as a rule; put it
-// last. Fewer, but at least two, if their states would take more than 32 MiB together: each has a
-// place for every sample that shuffles hold. For items of any kind. Example: examples/epoch.cc.
-struct prefetch {
-  int items;  // 1 to 2^20
-  // Throws `failure` (usage) for a number out of range.
-  explicit prefetch(int n) : items(n) {
-    constexpr int most = 1 << 20;
-    if (n < 1 || n > most) {
-      throw failure(error(errc::usage, "a prefetch of " + std::to_string(n) + " items")
-                        .hint("give a number from 1 to " + std::to_string(most)));
-    }
-  }
-
-  template <class T>
-  stage<T, T> for_items() const {
-    return {"prefetch",
-            [n = items](run_context& run,
+template <class T>
+stage<T, T> prefetch::for_items() const {
+  return {"prefetch",
+          [how = *this](run_context& run,
                         std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
-              return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from),
-                                                                  static_cast<std::size_t>(n));
-            },
-            [n = items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
-  }
-};
-
+            return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from), how);
+          },
+          [n = items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
+}
 // Compiled once, in the library (compiled_plans.cc).
 extern template stage<sample, sample> prefetch::for_items() const;
 extern template stage<image, image> prefetch::for_items() const;

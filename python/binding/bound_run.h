@@ -20,8 +20,9 @@ template <class T>
 class bound_run {
  public:
   // As run's.
-  explicit bound_run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr)
-      : run_(std::move(options), std::move(maker), keep) {}
+  explicit bound_run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
+                     bool ahead = false)
+      : run_(std::move(options), std::move(maker), keep, ahead) {}
 
   // As run's.
   void interrupt() { run_.interrupt(); }

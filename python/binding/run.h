@@ -46,12 +46,15 @@ class run {
  public:
   // With `keep`, a call takes several items from the engine, as many as come within a few
   // milliseconds: items that wait here while the engine makes the next one must not hold its
-  // memory, for which that one may wait. Without, a call takes one.
-  explicit run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr)
+  // memory, for which that one may wait. Without, a call takes one. `ahead`, for plans that end in
+  // prefetch(): the next item is asked for when one is given, so that it is here when it is needed.
+  explicit run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
+               bool ahead = false)
       : held_(std::make_shared<inside>()) {
     held_->options = std::move(options);
     held_->maker = std::move(maker);
     held_->keep = keep;
+    held_->ahead = ahead;
   }
   ~run() {
     if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
@@ -182,6 +185,7 @@ class run {
     engine_options options;
     plan_maker<T> maker;
     item_keeper<T> keep = nullptr;
+    bool ahead = false;
     // Used by the run's thread; by the others while it is idle.
     std::unique_ptr<engine> eng;
     std::optional<plan<T>> what;
@@ -235,6 +239,14 @@ class run {
     // Waits for at most so long, and takes the items that are there, or the end or the error that
     // comes instead.
     bool has_taken_within(std::chrono::milliseconds most) {
+      const bool has_taken = takes_within(most);
+      if (has_taken && ahead && !ended && !failed && !stopped && !asked) {
+        asked = true;
+        data->wait_for(std::chrono::milliseconds(0));
+      }
+      return has_taken;
+    }
+    bool takes_within(std::chrono::milliseconds most) {
       constexpr std::size_t most_items = 64;
       constexpr std::size_t most_bytes = 1UL << 20;
       using clock = std::chrono::steady_clock;
@@ -275,7 +287,7 @@ class run {
     state position(bool before_last) {
       start();
       // An item that takes long to come is stopped rather than waited for.
-      if (asked && !from && !data->wait_for(std::chrono::milliseconds(100))) stop();
+      if (asked && !ahead && !from && !data->wait_for(std::chrono::milliseconds(100))) stop();
       state now = from ? *from : data->save();
       if (before_last) now.hold(pending_record, last);
       for (const T& item : taken) {

@@ -17,12 +17,24 @@ namespace nb = nanobind;
 namespace millrace::python {
 namespace {
 
+// With each item that is ready goes a state that has all samples of the shuffle.
+bool is_taken_ahead(const spec& of) {
+  constexpr std::size_t most_held = 256;
+  return of.shuffle <= most_held;
+}
+
 plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
+  constexpr int ready = 8;
   plan<sample> samples = interleaved(samples_of(of, found));
-  if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
-  const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
-  return samples | map(decode, {.threads = of.threads > 0 ? of.threads : allowed_cpus()}) |
-         on_error(of.errors);
+  plan<decoded_sample> made;
+  if (of.decodes) {
+    const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
+    made = samples | map(decode, {.threads = of.threads > 0 ? of.threads : allowed_cpus()});
+  } else {
+    made = samples | map(undecoded);
+  }
+  made = made | on_error(of.errors);
+  return is_taken_ahead(of) ? made | prefetch(ready, true) : made;
 }
 
 nb::bytes bytes_of(const bytes& b) {
@@ -47,7 +59,8 @@ nb::dict dict_of(decoded_sample item) {
 
 class sample_run : public spec_run<decoded_sample> {
  public:
-  explicit sample_run(const spec& of) : spec_run(of, sample_plan, with_own_bytes) {}
+  explicit sample_run(const spec& of)
+      : spec_run(of, sample_plan, is_taken_ahead(of), with_own_bytes) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {

@@ -16,8 +16,8 @@ class spec_run : public bound_run<T> {
  public:
   using plan_of = plan<T> (*)(const spec&, const found_shards&);
 
-  spec_run(const spec& of, plan_of make, item_keeper<T> keep = nullptr)
-      : spec_run(of, make, keep, std::make_shared<found_shards>()) {}
+  spec_run(const spec& of, plan_of make, bool ahead, item_keeper<T> keep = nullptr)
+      : spec_run(of, make, ahead, keep, std::make_shared<found_shards>()) {}
 
   std::int64_t samples_in(std::int64_t epoch) {
     this->start();
@@ -25,7 +25,7 @@ class spec_run : public bound_run<T> {
   }
 
  private:
-  spec_run(const spec& of, plan_of make, item_keeper<T> keep,
+  spec_run(const spec& of, plan_of make, bool ahead, item_keeper<T> keep,
            const std::shared_ptr<found_shards>& found)
       : bound_run<T>(
             engine_of(of),
@@ -33,7 +33,7 @@ class spec_run : public bound_run<T> {
               *found = find(eng, of);
               return make(of, *found);
             },
-            keep),
+            keep, ahead),
         spec_(of),
         found_(found) {}
 
