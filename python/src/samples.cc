@@ -19,7 +19,7 @@ namespace {
 
 // With each item that is ready goes a state that has all samples of the shuffle.
 bool is_taken_ahead(const spec& of) {
-  constexpr std::size_t most_held = 256;
+  constexpr std::size_t most_held = 10'000;
   return of.shuffle <= most_held;
 }
 
