@@ -274,6 +274,7 @@ class metered final : public stream<T> {
     called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
   }
   bool has_run_dry() const override { return inner_->has_run_dry(); }
+  bool has_item_ready() const override { return !failed_ && inner_->has_item_ready(); }
   std::shared_ptr<const state> kept_state() const override {
     return failed_ || lost_ ? nullptr : inner_->kept_state();
   }

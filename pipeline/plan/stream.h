@@ -47,6 +47,8 @@ class stream {
   // that failed. The caller saves the position of an item that the stage took in that call and no
   // longer holds.
   virtual void save(state& to) const = 0;
+  // Whether the next call gives an item at once: no end and no error.
+  virtual bool has_item_ready() const { return false; }
   // For a stage that keeps it while it takes the next item, such as prefetch: the state before that
   // item; else null. Called before next().
   virtual std::shared_ptr<const state> kept_state() const { return nullptr; }

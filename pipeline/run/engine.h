@@ -7,6 +7,7 @@
 #include <optional>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "pipeline/plan/plan.h"
 #include "pipeline/run/engine_options.h"
@@ -52,10 +53,16 @@ class loader {
   // returns nullopt again if there is none. Throws `failure`. After a skippable error the next call
   // continues after the item that failed; after any other error it throws the same again.
   std::optional<T> next() { return the_run().next(); }
-  // Waits until next() would return or throw at once, at most so long; false: it would still wait.
-  // For a consumer that has something else to look at meanwhile. Throws `failure` (usage) in a
-  // forked child, and on a thread of the engine.
-  bool wait_for(std::chrono::milliseconds most) { return the_run().wait_for(most); }
+  // Waits until next(), or next_ready() with as many items, would return or throw at once, at most
+  // so long; false: it would still wait. For a consumer that has something else to look at
+  // meanwhile. Throws `failure` (usage) in a forked child, and on a thread of the engine.
+  bool wait_for(std::chrono::milliseconds most, std::size_t items = 1) {
+    return the_run().wait_for(most, items);
+  }
+  // The next item and, if the plan ends in prefetch(), those after it that are ready, `most` in
+  // all: fewer changes of threads where items are small. None at the end of an epoch. Throws as
+  // next().
+  std::vector<T> next_ready(std::size_t most) { return the_run().next_ready(most); }
 
   // The position after the last item that next() returned; if next() threw, the position before the
   // item that failed, so that a resumed run lacks no sample. Example: examples/resume.cc. Throws

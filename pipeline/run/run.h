@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -137,24 +139,38 @@ class run final : public run_base {
       use(context);
     });
   }
-  bool wait_for(std::chrono::nanoseconds most) {
-    ask();
+  // After an ask that is not answered, as many as that was for.
+  bool wait_for(std::chrono::nanoseconds most, std::size_t items) {
+    ask_for(items);
     return is_answered_within(most);
   }
-  std::optional<T> next() {
-    ask();
+  std::vector<T> next_ready(std::size_t most) {
+    ask_for(most);
     take_answer();
-    return std::exchange(item_, std::nullopt);
+    return std::exchange(items_, {});
+  }
+  std::optional<T> next() {
+    ask_for(1);
+    take_answer();
+    std::optional<T> out;
+    if (!items_.empty()) out = std::move(items_.front());
+    items_.clear();
+    return out;
   }
 
  private:
-  // Adds the item, or the end, that was asked for and not taken: it is still to come.
+  void ask_for(std::size_t items) {
+    if (!is_asked()) items_asked_ = std::max<std::size_t>(items, 1);
+    ask();
+  }
+
+  // Adds what was asked for and not taken, items or the end: it is still to come.
   void hold_next(state& to) const {
-    if (!item_) {
+    if (items_.empty()) {
       to.append(end_owed_record, state::record{1});
     } else if constexpr (tells_origins<T>()) {
       std::vector<origin> of;
-      append_origins(of, *item_);
+      for (const T& item : items_) append_origins(of, item);
       to.hold(pending_record, of);
     } else {
       throw failure(error(errc::usage,
@@ -173,6 +189,7 @@ class run final : public run_base {
   }
 
   awaitable<void> pull() override {
+    items_.reserve(items_asked_);
     before_next_ = root_->kept_state();
     return pull_by(this);
   }
@@ -192,19 +209,26 @@ class run final : public run_base {
     result<void> given;
     std::uint64_t samples = 0;
     if (!thrown && !item) given = item.error();
-    if (!thrown && item) self->item_ = std::move(*item);
-    if (self->item_) {
-      samples = 1;
-      if constexpr (requires { self->item_->size(); }) samples = self->item_->size();
+    while (!thrown && item && *item) {
+      samples += samples_of(**item);
+      self->items_.push_back(std::move(**item));
+      if (self->items_.size() == self->items_asked_ || !self->root_->has_item_ready()) break;
+      // It is an item, unless the run has been stopped, which the next call says.
+      item = co_await self->root_->next();
     }
     self->pulled(thrown, given, samples);
+  }
+  static std::size_t samples_of(const T& item) {
+    if constexpr (requires { item.size(); }) return item.size();
+    return 1;
   }
   void destroy_streams() override { root_.reset(); }
 
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
   std::shared_ptr<const state> before_next_;  // spine: what is asked for; null: not kept
-  std::optional<T> item_;                     // belongs to the spine until pulled(), then to next()
+  std::size_t items_asked_ = 1;
+  std::vector<T> items_;  // belongs to the spine until pulled(), then to next()
 };
 
 }  // namespace detail

@@ -84,6 +84,10 @@ class prefetch_stream final : public stream<T> {
       held += held_by(made.back());
       has_item.notify_one();
     }
+    const entry* next_entry() const {
+      if (!ready.empty()) return &ready.back();
+      return made.empty() ? nullptr : &made.front();
+    }
     entry take() {
       if (ready.empty()) {
         ready.assign(std::make_move_iterator(made.rbegin()), std::make_move_iterator(made.rend()));
@@ -147,6 +151,10 @@ class prefetch_stream final : public stream<T> {
     if (lost_) throw failure(*lost_);
     if (!delivered_) return shared_->items->save(to);
     to.append(*delivered_);
+  }
+  bool has_item_ready() const override {
+    const entry* const next = shared_->next_entry();
+    return next != nullptr && next->item && *next->item;
   }
   std::shared_ptr<const state> kept_state() const override {
     return lost_ || is_failed_ ? nullptr : delivered_;

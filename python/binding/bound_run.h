@@ -21,7 +21,7 @@ class bound_run {
  public:
   // As run's.
   explicit bound_run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
-                     bool ahead = false)
+                     std::size_t ahead = 0)
       : run_(std::move(options), std::move(maker), keep, ahead) {}
 
   // As run's.

@@ -47,9 +47,9 @@ class run {
   // With `keep`, a call takes several items from the engine, as many as come within a few
   // milliseconds: items that wait here while the engine makes the next one must not hold its
   // memory, for which that one may wait. Without, a call takes one. `ahead`, for plans that end in
-  // prefetch(): the next item is asked for when one is given, so that it is here when it is needed.
+  // prefetch(): as many as are ready, at most, are taken at once, and the next ones asked for then.
   explicit run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
-               bool ahead = false)
+               std::size_t ahead = 0)
       : held_(std::make_shared<inside>()) {
     held_->options = std::move(options);
     held_->maker = std::move(maker);
@@ -185,7 +185,7 @@ class run {
     engine_options options;
     plan_maker<T> maker;
     item_keeper<T> keep = nullptr;
-    bool ahead = false;
+    std::size_t ahead = 0;
     // Used by the run's thread; by the others while it is idle.
     std::unique_ptr<engine> eng;
     std::optional<plan<T>> what;
@@ -239,40 +239,44 @@ class run {
     // Waits for at most so long, and takes the items that are there, or the end or the error that
     // comes instead.
     bool has_taken_within(std::chrono::milliseconds most) {
-      const bool has_taken = takes_within(most);
-      if (has_taken && ahead && !ended && !failed && !stopped && !asked) {
-        asked = true;
-        data->wait_for(std::chrono::milliseconds(0));
-      }
-      return has_taken;
-    }
-    bool takes_within(std::chrono::milliseconds most) {
-      constexpr std::size_t most_items = 64;
-      constexpr std::size_t most_bytes = 1UL << 20;
-      using clock = std::chrono::steady_clock;
-      const auto due = clock::now() + std::chrono::milliseconds(5);
       try {
-        for (std::size_t bytes = 0;;) {
-          asked = !data->wait_for(most);
-          if (asked) return !taken.empty();
-          std::optional<T> item = data->next();
-          if (!item) {
-            ended = true;
-            return true;
-          }
-          const auto kept = keep ? keep(*item) : std::nullopt;
-          taken.push_back(std::move(*item));
-          if (!kept) return true;
-          bytes += *kept;
-          most = std::chrono::duration_cast<std::chrono::milliseconds>(due - clock::now());
-          if (taken.size() == most_items || bytes > most_bytes || most.count() <= 0) return true;
-        }
+        return ahead > 0 ? takes_ready_within(most) : takes_within(most);
       } catch (const failure& f) {
         asked = false;
         stopped = f.kind() == errc::stopped && present_stopper().stop_requested();
         if (!stopped) failed = std::current_exception();
       }
       return true;
+    }
+    bool takes_ready_within(std::chrono::milliseconds most) {
+      asked = !data->wait_for(most, ahead);
+      if (asked) return false;
+      for (T& item : data->next_ready(ahead)) taken.push_back(std::move(item));
+      ended = taken.empty();
+      asked = !ended;
+      if (asked) data->wait_for(std::chrono::milliseconds(0), ahead);
+      return true;
+    }
+    bool takes_within(std::chrono::milliseconds most) {
+      constexpr std::size_t most_items = 64;
+      constexpr std::size_t most_bytes = 1UL << 20;
+      using clock = std::chrono::steady_clock;
+      const auto due = clock::now() + std::chrono::milliseconds(5);
+      for (std::size_t bytes = 0;;) {
+        asked = !data->wait_for(most);
+        if (asked) return !taken.empty();
+        std::optional<T> item = data->next();
+        if (!item) {
+          ended = true;
+          return true;
+        }
+        const auto kept = keep ? keep(*item) : std::nullopt;
+        taken.push_back(std::move(*item));
+        if (!kept) return true;
+        bytes += *kept;
+        most = std::chrono::duration_cast<std::chrono::milliseconds>(due - clock::now());
+        if (taken.size() == most_items || bytes > most_bytes || most.count() <= 0) return true;
+      }
     }
     // Continues by another loader where a stopped one was. A signal may stop that one as well.
     void begin_again() {
@@ -287,7 +291,7 @@ class run {
     state position(bool before_last) {
       start();
       // An item that takes long to come is stopped rather than waited for.
-      if (asked && !ahead && !from && !data->wait_for(std::chrono::milliseconds(100))) stop();
+      if (asked && ahead == 0 && !from && !data->wait_for(std::chrono::milliseconds(100))) stop();
       state now = from ? *from : data->save();
       if (before_last) now.hold(pending_record, last);
       for (const T& item : taken) {

@@ -17,14 +17,13 @@ namespace nb = nanobind;
 namespace millrace::python {
 namespace {
 
-// With each item that is ready goes a state that has all samples of the shuffle.
-bool is_taken_ahead(const spec& of) {
+// How many samples are kept ready: with each goes a state that has all samples of the shuffle.
+std::size_t taken_ahead(const spec& of) {
   constexpr std::size_t most_held = 10'000;
-  return of.shuffle <= most_held;
+  return of.shuffle <= most_held ? 16 : 0;
 }
 
 plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
-  constexpr int ready = 8;
   plan<sample> samples = interleaved(samples_of(of, found));
   plan<decoded_sample> made;
   if (of.decodes) {
@@ -34,7 +33,8 @@ plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
     made = samples | map(undecoded);
   }
   made = made | on_error(of.errors);
-  return is_taken_ahead(of) ? made | prefetch(ready, true) : made;
+  const auto ahead = static_cast<int>(taken_ahead(of));
+  return ahead > 0 ? made | prefetch(ahead, true) : made;
 }
 
 nb::bytes bytes_of(const bytes& b) {
@@ -60,7 +60,7 @@ nb::dict dict_of(decoded_sample item) {
 class sample_run : public spec_run<decoded_sample> {
  public:
   explicit sample_run(const spec& of)
-      : spec_run(of, sample_plan, is_taken_ahead(of), with_own_bytes) {}
+      : spec_run(of, sample_plan, taken_ahead(of), with_own_bytes) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {

@@ -16,7 +16,7 @@ class spec_run : public bound_run<T> {
  public:
   using plan_of = plan<T> (*)(const spec&, const found_shards&);
 
-  spec_run(const spec& of, plan_of make, bool ahead, item_keeper<T> keep = nullptr)
+  spec_run(const spec& of, plan_of make, std::size_t ahead, item_keeper<T> keep = nullptr)
       : spec_run(of, make, ahead, keep, std::make_shared<found_shards>()) {}
 
   std::int64_t samples_in(std::int64_t epoch) {
@@ -25,7 +25,7 @@ class spec_run : public bound_run<T> {
   }
 
  private:
-  spec_run(const spec& of, plan_of make, bool ahead, item_keeper<T> keep,
+  spec_run(const spec& of, plan_of make, std::size_t ahead, item_keeper<T> keep,
            const std::shared_ptr<found_shards>& found)
       : bound_run<T>(
             engine_of(of),
