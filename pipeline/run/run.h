@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -160,7 +159,7 @@ class run final : public run_base {
 
  private:
   void ask_for(std::size_t items) {
-    if (!is_asked()) items_asked_ = std::max<std::size_t>(items, 1);
+    if (!is_asked()) items_asked_ = items > 0 ? items : 1;
     ask();
   }
 
