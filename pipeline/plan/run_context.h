@@ -190,7 +190,7 @@ struct lane_context {
   // memory to read it with.
   std::shared_ptr<const std::vector<std::string>> shards = {};
   std::shared_ptr<const shard_index> index = {};  // null: none
-  lane_memory memory = {};  // to read the shards with
+  lane_memory memory = {};                        // to read the shards with
   bool has_shards = true;  // false: it reads nothing, unless it resumes what other lanes have begun
   // A lane of a source of a mix.
   struct part {

@@ -47,10 +47,12 @@ class stream {
   // that failed. The caller saves the position of an item that the stage took in that call and no
   // longer holds.
   virtual void save(state& to) const = 0;
-  // Whether the next call gives an item at once: no end and no error.
+  // Whether the next call gives an item, rather than an end or an error, without waiting, as far as
+  // the stage knows: a run then takes it together with the last one.
   virtual bool has_item_ready() const { return false; }
-  // For a stage that keeps it while it takes the next item, such as prefetch: the state before that
-  // item; else null. Called before next().
+  // Called before next(), which may be under way when a state is asked for: the state before that
+  // item, if this stage stores it (prefetch does), so that save() need not wait for the item; null:
+  // it does not.
   virtual std::shared_ptr<const state> kept_state() const { return nullptr; }
   // Continues from a saved state. Called once, before the first next(). Throws `failure`
   // (bad_state) if `from` does not fit; the stream must then not be used.

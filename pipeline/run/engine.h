@@ -53,16 +53,19 @@ class loader {
   // returns nullopt again if there is none. Throws `failure`. After a skippable error the next call
   // continues after the item that failed; after any other error it throws the same again.
   std::optional<T> next() { return the_run().next(); }
-  // Waits until next(), or next_ready() with as many items, would return or throw at once, at most
-  // so long; false: it would still wait. For a consumer that has something else to look at
+  // Waits for the next item, end or error, for at most `timeout` (a year, if that is less). False:
+  // none has come; the loader continues to make it, and next() gives it. With `max_items` as many
+  // are asked for as next_ready() is to give. For a consumer that has something else to look at
   // meanwhile. Throws `failure` (usage) in a forked child, and on a thread of the engine.
-  bool wait_for(std::chrono::milliseconds most, std::size_t items = 1) {
-    return the_run().wait_for(most, items);
+  bool wait_for(std::chrono::milliseconds timeout, std::size_t max_items = 1) {
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
+    return the_run().wait_for(timeout < longest ? timeout : longest, at_most(max_items));
   }
-  // The next item and, if the plan ends in prefetch(), those after it that are ready, `most` in
-  // all: fewer changes of threads where items are small. None at the end of an epoch. Throws as
-  // next().
-  std::vector<T> next_ready(std::size_t most) { return the_run().next_ready(most); }
+  // The next item and those after it that prefetch() has ready, at most `max_items` (1 to 1,024):
+  // fewer changes of threads where items are small. None at the end of an epoch. Throws as next().
+  std::vector<T> next_ready(std::size_t max_items) {
+    return the_run().next_ready(at_most(max_items));
+  }
 
   // The position after the last item that next() returned; if next() threw, the position before the
   // item that failed, so that a resumed run lacks no sample. Example: examples/resume.cc. Throws
@@ -121,6 +124,10 @@ class loader {
   std::default_sentinel_t end() { return {}; }
 
  private:
+  static constexpr std::size_t at_most(std::size_t items) {
+    constexpr std::size_t most = 1024;
+    return items < 1 ? 1 : items < most ? items : most;
+  }
   detail::run<T>& the_run() const {
     if (!run_) throw failure(error(errc::usage, "this loader was moved: ask the new one"));
     return *run_;

@@ -25,17 +25,16 @@ namespace {
 // How long a consumer waits before a notice gives the reason.
 constexpr std::chrono::seconds told_after{10};
 
-// A call of run_base::pull().
-struct request {
-  std::promise<void> answer;
-  std::future<void> waiting = answer.get_future();
-  std::optional<error> failed = {};    // spine, until the answer
-  std::uint64_t samples = 0;           // as `failed`
-  steady_clock::duration waited = {};  // by the owner's thread
-  int checks = 0;                      // by it, of who waits for memory
-};
-
 }  // namespace
+
+// A call of pull(), between ask() and take_answer().
+struct run_base::request {
+  std::promise<outcome> answer;
+  std::future<outcome> waiting = answer.get_future();
+  // By the owner's thread.
+  steady_clock::duration waited = {};
+  int checks = 0;  // of who waits for memory
+};
 
 struct run_base::inside {
   explicit inside(std::shared_ptr<engine_core> of, int io_thread_index)
@@ -72,7 +71,7 @@ struct run_base::inside {
 
   void check_may_wait() const;
   // Spine.
-  void give_answer(std::optional<error> failed, std::uint64_t samples = 0);
+  void give_answer(outcome how) noexcept;
   // The reason why next() failed: the first exception of a stage or a task, not the stop that it
   // caused in the others. Spine.
   error why_ended(const std::exception_ptr& thrown) noexcept;
@@ -159,7 +158,7 @@ void run_base::check_process() const {
 
 void run_base::check_not_begun() const {
   if (!inside_->begun) return;
-  throw failure(error(errc::bad_state, "restore() after next(): the run has begun")
+  throw failure(error(errc::bad_state, "restore() after next() or wait_for(): the run has begun")
                     .hint("run the plan again, and restore the new loader first"));
 }
 
@@ -294,7 +293,7 @@ void run_base::ask() {
       try {
         in.tasks.spawn(pull());
       } catch (...) {
-        in.give_answer(error_of(std::current_exception(), "the plan"));
+        in.give_answer({.failed = error_of(std::current_exception(), "the plan")});
       }
     });
   } catch (...) {
@@ -307,14 +306,14 @@ bool run_base::is_asked() const {
   return inside_->asked.has_value();
 }
 
-bool run_base::is_answered_within(std::chrono::nanoseconds most) {
+bool run_base::is_answered_within(std::chrono::nanoseconds timeout) {
   request& asked = *inside_->asked;
   const auto begun = steady_clock::now();
   const auto waited_before = asked.waited;
   for (steady_clock::duration spent{};;) {
     // The first check, at half the time, resets what the second one reports.
     const steady_clock::duration next_check = (asked.checks + 1) * (told_after / 2);
-    const auto wait = std::min<steady_clock::duration>(most - spent, next_check - asked.waited);
+    const auto wait = std::min<steady_clock::duration>(timeout - spent, next_check - asked.waited);
     if (millrace::wait_for(asked.waiting, std::max(wait, steady_clock::duration{})) ==
         std::future_status::ready) {
       asked.waited = waited_before + (steady_clock::now() - begun);
@@ -323,36 +322,33 @@ bool run_base::is_answered_within(std::chrono::nanoseconds most) {
     spent = steady_clock::now() - begun;
     asked.waited = waited_before + spent;
     if (asked.waited >= next_check) inside_->tell_who_waits(asked.checks++ > 0);
-    if (spent >= most) return false;
+    if (spent >= timeout) return false;
   }
 }
 
-void run_base::wait_for_answer() {
+run_base::outcome run_base::take_answer() {
   while (!is_answered_within(told_after)) {
   }
-}
-
-bool run_base::has_failed() const {
-  return inside_->asked->failed.has_value();
-}
-
-void run_base::take_answer() {
-  wait_for_answer();
   inside& in = *inside_;
-  const std::optional<error> failed = std::move(in.asked->failed);
+  outcome how = in.asked->waiting.get();
   const double waited = std::chrono::duration<double>(in.asked->waited).count();
-  in.delivered += in.asked->samples;
   in.asked.reset();
   if (in.core->governor) in.core->governor->consumer_waited(waited);
-  if (failed) throw failure(*failed);
+  return how;
 }
 
 // The owner's thread may destroy the request as soon as it has the answer.
-void run_base::inside::give_answer(std::optional<error> failed, std::uint64_t samples) {
-  asked->failed = std::move(failed);
-  asked->samples = samples;
-  std::promise<void> answer = std::move(asked->answer);
-  answer.set_value();
+void run_base::inside::give_answer(outcome how) noexcept {
+  auto answer = std::move(asked->answer);
+  answer.set_value(std::move(how));
+}
+
+bool run_base::is_stop_asked() const {
+  return inside_->stop_asked;
+}
+
+void run_base::add_delivered(std::size_t samples) {
+  inside_->delivered += samples;
 }
 
 bool run_base::is_to_end() const {
@@ -360,16 +356,16 @@ bool run_base::is_to_end() const {
 }
 
 void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given,
-                      std::uint64_t samples) {
+                      bool ended) noexcept {
   inside& in = *inside_;
-  std::optional<error> failed;
+  outcome how{.ended = ended};
   if (thrown) {
-    failed = in.why_ended(thrown);
+    how.failed = in.why_ended(thrown);
   } else if (!given) {
-    failed = in.why_ended(given.error());
+    how.failed = in.why_ended(given.error());
   }
-  in.is_broken = failed && !failed->is_skippable();
-  in.give_answer(std::move(failed), samples);
+  in.is_broken = how.failed && !how.failed->is_skippable();
+  in.give_answer(std::move(how));
 }
 
 void run_base::stop() {

@@ -56,25 +56,29 @@ class run_base {
   void check_between_items() const;
   // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
   void on_spine(const std::function<void()>& f);
-  // The owner's thread: has the spine run pull(), unless that was asked for already.
+  // How a pull() ended, after the items that it took; neither: with an item.
+  struct outcome {
+    std::optional<error> failed = {};
+    bool ended = false;
+  };
+  // The owner's thread: has the spine run pull(), unless that was asked for and not taken.
   void ask();
-  // Whether the answer to ask() has not been taken.
   bool is_asked() const;
-  // After ask(): waits for the answer, at most so long.
-  bool is_answered_within(std::chrono::nanoseconds most);
-  // After ask(): waits for the answer.
-  void wait_for_answer();
-  // Whether the answer, which has come, is an error.
-  bool has_failed() const;
-  // After ask(): waits for the answer, and throws the error that it may be.
-  void take_answer();
-  // Spine: whether next() is to fail without asking for an item.
+  // After ask(): waits for the end of pull() for at most that long. False: it has not ended.
+  bool is_answered_within(std::chrono::nanoseconds timeout);
+  // After ask(): waits for the end of pull(). Another one may be asked for then.
+  outcome take_answer();
+  // The owner's thread: samples that next() gives.
+  void add_delivered(std::size_t samples);
+  // Whether stop() was called. Any thread.
+  bool is_stop_asked() const;
+  // Spine: whether pull() is to fail without asking for an item.
   bool is_to_end() const;
-  // Spine, once for each pull(): the outcome, which is an exception, an error, or `samples` that
-  // are delivered. What a stage has thrown or returned may be due to a stop.
-  void pulled(const std::exception_ptr& thrown, const result<void>& given, std::uint64_t samples);
+  // Spine, at the end of each pull(): how it ended, by an exception, an error, the end of an epoch
+  // or an item. What a stage has thrown or returned may be due to a stop.
+  void pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended) noexcept;
 
-  // Throws `failure` (bad_state) after next() has been called.
+  // Throws `failure` (bad_state) after ask().
   void check_not_begun() const;
   run_context& context() const;
   std::unique_ptr<run_context> make_context();
@@ -86,10 +90,11 @@ class run_base {
   // hand.
   void check_nothing_lost() const;
   virtual void destroy_streams() = 0;
-  // Spine: takes the next item, and calls pulled().
+  // Spine: takes the next items, and calls pulled() in any case.
   virtual awaitable<void> pull() = 0;
 
  private:
+  struct request;
   struct inside;
   std::unique_ptr<inside> inside_;
 };
@@ -111,14 +116,14 @@ class run final : public run_base {
         kept = before_next_;
       });
       if (kept) return *kept;
-      wait_for_answer();
+      absorb();
     }
     state now;
     on_spine([&] {
       check_nothing_lost();
       root_->save(now);
     });
-    if (is_asked() && !has_failed()) hold_next(now);
+    hold_what_is_left(now);
     return now;
   }
   void restore(const state& from) {
@@ -138,45 +143,78 @@ class run final : public run_base {
       use(context);
     });
   }
-  // After an ask that is not answered, as many as that was for.
-  bool wait_for(std::chrono::nanoseconds most, std::size_t items) {
-    ask_for(items);
-    return is_answered_within(most);
-  }
-  std::vector<T> next_ready(std::size_t most) {
-    ask_for(most);
-    take_answer();
-    return std::exchange(items_, {});
+  bool wait_for(std::chrono::nanoseconds timeout, std::size_t max_items) {
+    check_process();
+    if (!has_answer()) ask_for(max_items);
+    return has_answer() || is_answered_within(timeout);
   }
   std::optional<T> next() {
-    ask_for(1);
-    take_answer();
-    std::optional<T> out;
-    if (!items_.empty()) out = std::move(items_.front());
-    items_.clear();
+    fetch(1);
+    if (given_ < taken_.size()) return give();
+    end();
+    return std::nullopt;
+  }
+  std::vector<T> next_ready(std::size_t max_items) {
+    fetch(max_items);
+    std::vector<T> out;
+    const std::size_t left = taken_.size() - given_;
+    const std::size_t count = left < max_items ? left : max_items;
+    out.reserve(count);
+    while (out.size() < count) out.push_back(give());
+    if (out.empty()) end();
     return out;
   }
 
  private:
+  // Whether something is left of the last answer: items, an end or a failure.
+  bool has_answer() const { return given_ < taken_.size() || how_.ended || how_.failed; }
   void ask_for(std::size_t items) {
     if (!is_asked()) items_asked_ = items > 0 ? items : 1;
     ask();
   }
-
-  // Adds what was asked for and not taken, items or the end: it is still to come.
-  void hold_next(state& to) const {
-    if (items_.empty()) {
-      to.append(end_owed_record, state::record{1});
-    } else if constexpr (tells_origins<T>()) {
-      std::vector<origin> of;
-      for (const T& item : items_) append_origins(of, item);
-      to.hold(pending_record, of);
-    } else {
-      throw failure(error(errc::usage,
-                          "save() after wait_for(), of items that do not say which samples they "
-                          "were made of")
-                        .hint("take the item by next() first"));
+  // Waits for what was asked for.
+  void absorb() {
+    how_ = take_answer();
+    taken_.clear();
+    taken_.swap(items_);
+    given_ = 0;
+  }
+  void fetch(std::size_t items) {
+    check_process();
+    if (!has_answer()) {
+      ask_for(items);
+      absorb();
     }
+    // Items that a state can say are still to come are not given after a stop.
+    if constexpr (tells_origins<T>()) {
+      if (given_ < taken_.size() && is_stop_asked()) throw failure(run_stopped());
+    }
+  }
+  T give() {
+    T item = std::move(taken_[given_++]);
+    add_delivered(samples_of(item));
+    return item;
+  }
+  // Returns at the end of an epoch.
+  void end() {
+    const outcome how = std::exchange(how_, {});
+    if (how.failed) throw failure(*how.failed);
+  }
+
+  // Adds what was taken from the stages and is still to be given: items, and the end of an epoch.
+  void hold_what_is_left(state& to) const {
+    if constexpr (tells_origins<T>()) {
+      std::vector<origin> of;
+      for (std::size_t i = given_; i < taken_.size(); ++i) append_origins(of, taken_[i]);
+      to.hold(pending_record, of);
+    } else if (given_ < taken_.size()) {
+      throw failure(
+          error(errc::usage,
+                "save() before items are taken that wait_for() or next_ready() asked for, "
+                "and that do not say which samples they were made of")
+              .hint("take them first, or ask for one at a time"));
+    }
+    if (how_.ended) to.append(end_owed_record, state::record{1});
   }
 
   std::unique_ptr<stream<T>> made(run_context& context) const {
@@ -194,28 +232,25 @@ class run final : public run_base {
   }
 
   static awaitable<void> pull_by(run* self) {
-    typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
+    result<void> given;
+    bool ended = false;
     try {
-      if (self->is_to_end()) {
-        item = run_stopped();
-      } else {
-        item = co_await self->root_->next();
+      if (self->is_to_end()) given = run_stopped();
+      bool takes_more = given.has_value();
+      while (takes_more) {
+        auto item = co_await self->root_->next();
+        ended = item && !*item;
+        if (!item) given = item.error();
+        takes_more = item && *item;
+        if (!takes_more) break;
+        self->items_.push_back(std::move(**item));  // there is room, so no item is lost
+        takes_more = self->items_.size() < self->items_asked_ && self->root_->has_item_ready();
       }
     } catch (...) {
       thrown = std::current_exception();
     }
-    result<void> given;
-    std::uint64_t samples = 0;
-    if (!thrown && !item) given = item.error();
-    while (!thrown && item && *item) {
-      samples += samples_of(**item);
-      self->items_.push_back(std::move(**item));
-      if (self->items_.size() == self->items_asked_ || !self->root_->has_item_ready()) break;
-      // It is an item, unless the run has been stopped, which the next call says.
-      item = co_await self->root_->next();
-    }
-    self->pulled(thrown, given, samples);
+    self->pulled(thrown, given, ended);
   }
   static std::size_t samples_of(const T& item) {
     if constexpr (requires { item.size(); }) return item.size();
@@ -226,8 +261,13 @@ class run final : public run_base {
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
   std::shared_ptr<const state> before_next_;  // spine: what is asked for; null: not kept
+  // Of the spine from ask() to pulled(), and of the owner's thread otherwise.
   std::size_t items_asked_ = 1;
-  std::vector<T> items_;  // belongs to the spine until pulled(), then to next()
+  std::vector<T> items_;
+  // Of the owner's thread: what the last pull() gave, of which `given_` items have been given.
+  std::vector<T> taken_;
+  std::size_t given_ = 0;
+  outcome how_;
 };
 
 }  // namespace detail

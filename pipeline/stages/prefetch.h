@@ -17,15 +17,22 @@ namespace millrace {
 // last. Fewer, but at least two, if their states would take more than 32 MiB together: each has a
 // place for every sample that shuffles hold. For items of any kind. Example: examples/epoch.cc.
 struct prefetch {
-  int items;  // 1 to 2^20
-  // The next epoch is not begun before its first item is asked for: at the end of one, counts() are
-  // of what came before it.
-  bool within_epoch;
+  // All options of it.
+  struct options {
+    int items;  // 1 to 2^20
+    // The next epoch is not begun before its first item is asked for: at the end of one, counts()
+    // are of what came before it.
+    bool within_epoch = false;
+  };
+  options how;
+
   // Throws `failure` (usage) for a number out of range.
-  explicit prefetch(int n, bool within = false) : items(n), within_epoch(within) {
+  explicit prefetch(int items) : prefetch(options{.items = items}) {}
+  // Throws as the other one.
+  explicit prefetch(const options& o) : how(o) {
     constexpr int most = 1 << 20;
-    if (n < 1 || n > most) {
-      throw failure(error(errc::usage, "a prefetch of " + std::to_string(n) + " items")
+    if (o.items < 1 || o.items > most) {
+      throw failure(error(errc::usage, "a prefetch of " + std::to_string(o.items) + " items")
                         .hint("give a number from 1 to " + std::to_string(most)));
     }
   }
@@ -56,7 +63,7 @@ class prefetch_stream final : public stream<T> {
   static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
 
   struct shared {
-    shared(io_thread& home, std::unique_ptr<stream<T>> s, const prefetch& how)
+    shared(io_thread& home, std::unique_ptr<stream<T>> s, const prefetch::options& how)
         : items(std::move(s)),
           capacity(static_cast<std::size_t>(how.items)),
           most_ends(how.within_epoch ? 1 : 2),
@@ -116,7 +123,7 @@ class prefetch_stream final : public stream<T> {
   };
 
  public:
-  prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, const prefetch& how)
+  prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, const prefetch::options& how)
       : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), how)) {}
 
   awaitable<outcome> next() override {
@@ -157,7 +164,9 @@ class prefetch_stream final : public stream<T> {
     return next != nullptr && next->item && *next->item;
   }
   std::shared_ptr<const state> kept_state() const override {
-    return lost_ || is_failed_ ? nullptr : delivered_;
+    if (lost_) return nullptr;
+    if (is_failed_) return left_;
+    return started_ ? delivered_ : shared_->snapshot();
   }
   void restore(const state& from) override { shared_->items->restore(from); }
 
@@ -173,7 +182,8 @@ class prefetch_stream final : public stream<T> {
     int ends = 0;  // in a row
     while (!s->ended) {
       // Two ends are an epoch without items, or the end of the data, after which there are ends
-      // without end: the next one is made when it is asked for.
+      // without end: the next one is made when it is asked for. So is what comes after one end, if
+      // nothing of the next epoch is to be read and counted before.
       while (s->is_full() || (ends >= s->most_ends && !(s->is_asked && s->is_empty()))) {
         co_await s->has_room.wait();
       }
@@ -207,13 +217,14 @@ class prefetch_stream final : public stream<T> {
 
 template <class T>
 stage<T, T> prefetch::for_items() const {
-  return {"prefetch",
-          [how = *this](run_context& run,
-                        std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
-            return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from), how);
-          },
-          [n = items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
+  return {
+      "prefetch",
+      [how = how](run_context& run, std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
+        return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from), how);
+      },
+      [n = how.items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
 }
+
 // Compiled once, in the library (compiled_plans.cc).
 extern template stage<sample, sample> prefetch::for_items() const;
 extern template stage<image, image> prefetch::for_items() const;

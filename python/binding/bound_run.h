@@ -20,9 +20,8 @@ template <class T>
 class bound_run {
  public:
   // As run's.
-  explicit bound_run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
-                     std::size_t ahead = 0)
-      : run_(std::move(options), std::move(maker), keep, ahead) {}
+  explicit bound_run(engine_options options, plan_maker<T> maker, taking<T> how = {})
+      : run_(std::move(options), std::move(maker), how) {}
 
   // As run's.
   void interrupt() { run_.interrupt(); }

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "python/binding/own_thread.h"
+#include "python/binding/interruptible_calls.h"
 
 namespace millrace::python {
 
@@ -32,10 +32,24 @@ using plan_maker = std::function<plan<T>(engine&)>;
 template <class T>
 using item_keeper = std::optional<std::size_t> (*)(T&);
 
+// How items are taken from the engine.
+template <class T>
+struct taking {
+  // For plans that end in prefetch(): a call takes those that are ready, this many at most, and
+  // asks for the next ones, so that they are here when they are needed. What is taken holds the
+  // engine's memory; nothing waits for the next ones before that has been given. 0: not so.
+  std::size_t ahead = 0;
+  // For other plans: a call takes as many items as come within a few milliseconds. While it waits
+  // for the next one it has those before it, which must not hold the memory for which that one may
+  // wait. Null: a call takes one.
+  item_keeper<T> keep = nullptr;
+};
+
 // A run of a plan as Python sees it: begun by the first call that needs it, in the process that
 // makes that call; interrupted by Ctrl-C, after which it continues where it was. Every function but
-// the constructor may wait, without the GIL, and throws as own_thread::call() does. Any thread may
-// call stats() and counts(); the others throw `failure` (usage) while another thread is in one.
+// the constructor may wait, without the GIL, and throws as interruptible_calls::call() does. Any
+// thread may call stats() and counts(); the others throw `failure` (usage) while another thread is
+// in one.
 template <class T>
 class run {
   static_assert(millrace::detail::tells_origins<T>(),
@@ -44,20 +58,14 @@ class run {
                 "(docs/stages.md)");
 
  public:
-  // With `keep`, a call takes several items from the engine, as many as come within a few
-  // milliseconds: items that wait here while the engine makes the next one must not hold its
-  // memory, for which that one may wait. Without, a call takes one. `ahead`, for plans that end in
-  // prefetch(): as many as are ready, at most, are taken at once, and the next ones asked for then.
-  explicit run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr,
-               std::size_t ahead = 0)
+  explicit run(engine_options options, plan_maker<T> maker, taking<T> how = {})
       : held_(std::make_shared<inside>()) {
     held_->options = std::move(options);
     held_->maker = std::move(maker);
-    held_->keep = keep;
-    held_->ahead = ahead;
+    held_->how = how;
   }
   ~run() {
-    if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
+    if (calls_.is_of_parent()) held_->itself = held_;  // left to the parent
   }
   run(const run&) = delete;
   run& operator=(const run&) = delete;
@@ -65,8 +73,8 @@ class run {
   // The next item; nullopt: the epoch ends.
   std::optional<T> next() {
     const alone only(*this);
-    thread_.check_process();
-    if (is_busy()) thread_.call([] {});  // waits for a call that was given up
+    calls_.check_process();
+    if (is_busy()) calls_.call([] {});  // waits for a call that was given up
     inside& in = *held_;
     if (in.taken.empty() && !in.ended && !in.failed) take();
     if (!in.taken.empty()) {
@@ -93,11 +101,13 @@ class run {
     const alone only(*this);
     auto text = std::make_shared<std::string>();
     const auto what = [=, held = held_] { *text = held->position(before_last).to_json(); };
-    // Of a loader that there is, the position is a short wait for the I/O thread.
-    if (held_->data && !is_busy()) {
-      thread_.call_here(what);
+    // Of a loader that makes no item, or stores the position before that, it is a short wait for
+    // the I/O thread.
+    const inside& in = *held_;
+    if (in.data && !is_busy() && (!in.asked || in.how.ahead > 0)) {
+      calls_.call_here(what);
     } else {
-      thread_.call(what);
+      calls_.call(what);
     }
     return *text;
   }
@@ -105,13 +115,13 @@ class run {
   // Before the first next(): continues from a position.
   void restore(state position) {
     const alone only(*this);
-    thread_.call([held = held_, at = std::move(position)] { held->restore(at); });
+    calls_.call([held = held_, at = std::move(position)] { held->restore(at); });
   }
 
   // Starts the run, if nothing has.
   void start() {
     const alone only(*this);
-    thread_.call([held = held_] { held->start(); });
+    calls_.call([held = held_] { held->start(); });
   }
 
   // Also while a call waits: it does not wait for that.
@@ -126,41 +136,42 @@ class run {
   // Ends the run and its threads. Nothing, if it was not begun or is another process's. The call of
   // another thread is waited for, then stopped; one that was given up ends the run when it ends.
   void close() {
-    if (thread_.is_of_parent()) return;
-    if (!thread_.wait_for_callers(std::chrono::milliseconds(250))) {
+    if (calls_.is_of_parent()) return;
+    if (!calls_.wait_for_callers(std::chrono::milliseconds(250))) {
       held_->stop();
-      if (!thread_.wait_for_callers(std::chrono::seconds(1))) return;
+      if (!calls_.wait_for_callers(std::chrono::seconds(1))) return;
     }
     if (is_busy()) {
       held_->stop();
       return;
     }
     const alone only(*this);
-    thread_.call([held = held_] { held->close(); });
+    calls_.call([held = held_] { held->close(); });
   }
-  // Whether a call is under way: another thread's, or one that was given up.
-  bool is_busy() const { return thread_.is_busy(); }
+  // Whether a call is under way on the run's own thread: another thread's, or one that was given
+  // up.
+  bool is_busy() const { return calls_.is_busy(); }
   // Whether a fork lies between the first call and now.
-  bool is_of_parent() const { return thread_.is_of_parent(); }
+  bool is_of_parent() const { return calls_.is_of_parent(); }
 
  private:
   // Waits on the calling thread: two changes of threads fewer for each item than on the run's.
   void take() {
     const auto stop = [held = held_] { held->stop(); };
-    if (!held_->can_give()) thread_.call([held = held_] { held->begin(); }, stop);
-    thread_.wait_here([in = held_.get()](auto most) { return in->has_taken_within(most); }, stop);
+    if (!held_->can_give()) calls_.call([held = held_] { held->begin(); }, stop);
+    calls_.wait_here([in = held_.get()](auto most) { return in->has_taken_within(most); }, stop);
   }
 
   // What `ask` returns for the loader; an empty one if there is none.
   template <class Figures, class Ask>
   Figures of_loader(Ask ask) {
-    thread_.check_process();
+    calls_.check_process();
     const nanobind::gil_scoped_release without;
     const std::shared_lock lock(held_->replacing);
     return held_->data ? ask(*held_->data) : Figures();
   }
 
-  // One thread at a time: items change hands between it and the run's thread.
+  // One thread at a time takes items.
   struct alone {
     run& of;
     explicit alone(run& r) : of(r) {
@@ -184,8 +195,7 @@ class run {
     // Constant.
     engine_options options;
     plan_maker<T> maker;
-    item_keeper<T> keep = nullptr;
-    std::size_t ahead = 0;
+    taking<T> how;
     // Used by the run's thread; by the others while it is idle.
     std::unique_ptr<engine> eng;
     std::optional<plan<T>> what;
@@ -240,7 +250,7 @@ class run {
     // comes instead.
     bool has_taken_within(std::chrono::milliseconds most) {
       try {
-        return ahead > 0 ? takes_ready_within(most) : takes_within(most);
+        return how.ahead > 0 ? takes_ready_within(most) : takes_within(most);
       } catch (const failure& f) {
         asked = false;
         stopped = f.kind() == errc::stopped && present_stopper().stop_requested();
@@ -249,12 +259,12 @@ class run {
       return true;
     }
     bool takes_ready_within(std::chrono::milliseconds most) {
-      asked = !data->wait_for(most, ahead);
+      asked = !data->wait_for(most, how.ahead);
       if (asked) return false;
-      for (T& item : data->next_ready(ahead)) taken.push_back(std::move(item));
+      for (T& item : data->next_ready(how.ahead)) taken.push_back(std::move(item));
       ended = taken.empty();
       asked = !ended;
-      if (asked) data->wait_for(std::chrono::milliseconds(0), ahead);
+      if (asked) data->wait_for(std::chrono::milliseconds(0), how.ahead);
       return true;
     }
     bool takes_within(std::chrono::milliseconds most) {
@@ -270,7 +280,7 @@ class run {
           ended = true;
           return true;
         }
-        const auto kept = keep ? keep(*item) : std::nullopt;
+        const auto kept = how.keep ? how.keep(*item) : std::nullopt;
         taken.push_back(std::move(*item));
         if (!kept) return true;
         bytes += *kept;
@@ -291,7 +301,8 @@ class run {
     state position(bool before_last) {
       start();
       // An item that takes long to come is stopped rather than waited for.
-      if (asked && ahead == 0 && !from && !data->wait_for(std::chrono::milliseconds(100))) stop();
+      if (asked && how.ahead == 0 && !from && !data->wait_for(std::chrono::milliseconds(100)))
+        stop();
       state now = from ? *from : data->save();
       if (before_last) now.hold(pending_record, last);
       for (const T& item : taken) {
@@ -313,7 +324,7 @@ class run {
 
   std::shared_ptr<inside> held_;
   std::atomic<std::thread::id> user_ = std::thread::id();  // that is in a call; none
-  own_thread thread_;                                      // ends before what its calls share
+  interruptible_calls calls_;                              // ends before what its calls share
 };
 
 }  // namespace millrace::python

@@ -54,7 +54,7 @@ nb::tuple arrays_of(const batch_owner& owner) {
 
 class image_run : public spec_run<host_batch> {
  public:
-  explicit image_run(const spec& of) : spec_run(of, image_plan, 1) {}
+  explicit image_run(const spec& of) : spec_run(of, image_plan, {.ahead = 1}) {}
 
   // (images, labels, keys, epoch); None at the end of an epoch.
   nb::object next(bool torch) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "decoded_sample.h"
-#include "python/binding/own_thread.h"
+#include "python/binding/interruptible_calls.h"
 #include "python/binding/text.h"
 #include "samples.h"
 #include "spec.h"
@@ -28,20 +28,20 @@ class indexed {
     held_->url = of.shards.at(0);
   }
   ~indexed() {
-    if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
+    if (calls_.is_of_parent()) held_->itself = held_;  // left to the parent
   }
   indexed(const indexed&) = delete;
   indexed& operator=(const indexed&) = delete;
 
   std::int64_t size() {
     auto out = std::make_shared<std::int64_t>();
-    thread_.call([held = held_, out] { *out = held->data().size(); });
+    calls_.call([held = held_, out] { *out = held->data().size(); });
     return *out;
   }
 
   nb::dict get(std::int64_t i) {
     auto out = std::make_shared<sample>();
-    thread_.call([held = held_, i, out] { *out = undecoded(held->data().get(i)).value().s; });
+    calls_.call([held = held_, i, out] { *out = undecoded(held->data().get(i)).value().s; });
     return dict_of(*out);
   }
 
@@ -50,17 +50,17 @@ class indexed {
     const std::string key = string_of(name);
     const std::string first_field = string_of(first);
     auto out = std::make_shared<std::int64_t>(-1);
-    thread_.call([=, held = held_] { *out = held->find(key, first_field); });
+    calls_.call([=, held = held_] { *out = held->find(key, first_field); });
     return *out;
   }
 
   void close() {
-    if (thread_.is_of_parent()) return;
-    if (!thread_.wait_for_callers(std::chrono::seconds(1)) || thread_.is_busy())
+    if (calls_.is_of_parent()) return;
+    if (!calls_.wait_for_callers(std::chrono::seconds(1)) || calls_.is_busy())
       return;  // that call ends it
-    thread_.call([held = held_] { held->close(); });
+    calls_.call([held = held_] { held->close(); });
   }
-  bool is_of_parent() const { return thread_.is_of_parent(); }
+  bool is_of_parent() const { return calls_.is_of_parent(); }
 
  private:
   struct inside {
@@ -107,7 +107,7 @@ class indexed {
   };
 
   std::shared_ptr<inside> held_;
-  own_thread thread_;
+  interruptible_calls calls_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "python/binding/own_thread.h"
+#include "python/binding/interruptible_calls.h"
 
 namespace nb = nanobind;
 
@@ -43,7 +43,7 @@ missing_companion missing_of(const std::string& name) {
 
 nb::bytes read_object(const std::string& url) {
   const auto text = std::make_shared<std::string>();
-  own_thread waits;  // where a signal ends the wait, the read ends by itself
+  interruptible_calls waits;  // where a signal ends the wait, the read ends by itself
   waits.call([url, text] {
     engine eng(engine_options::from_environment());
     *text = read_text(eng, url);

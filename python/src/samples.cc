@@ -34,7 +34,7 @@ plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
   }
   made = made | on_error(of.errors);
   const auto ahead = static_cast<int>(taken_ahead(of));
-  return ahead > 0 ? made | prefetch(ahead, true) : made;
+  return ahead > 0 ? made | prefetch({.items = ahead, .within_epoch = true}) : made;
 }
 
 nb::bytes bytes_of(const bytes& b) {
@@ -60,7 +60,7 @@ nb::dict dict_of(decoded_sample item) {
 class sample_run : public spec_run<decoded_sample> {
  public:
   explicit sample_run(const spec& of)
-      : spec_run(of, sample_plan, taken_ahead(of), with_own_bytes) {}
+      : spec_run(of, sample_plan, {.ahead = taken_ahead(of), .keep = with_own_bytes}) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {

@@ -16,8 +16,8 @@ class spec_run : public bound_run<T> {
  public:
   using plan_of = plan<T> (*)(const spec&, const found_shards&);
 
-  spec_run(const spec& of, plan_of make, std::size_t ahead, item_keeper<T> keep = nullptr)
-      : spec_run(of, make, ahead, keep, std::make_shared<found_shards>()) {}
+  spec_run(const spec& of, plan_of make, taking<T> how)
+      : spec_run(of, make, how, std::make_shared<found_shards>()) {}
 
   std::int64_t samples_in(std::int64_t epoch) {
     this->start();
@@ -25,15 +25,14 @@ class spec_run : public bound_run<T> {
   }
 
  private:
-  spec_run(const spec& of, plan_of make, std::size_t ahead, item_keeper<T> keep,
-           const std::shared_ptr<found_shards>& found)
+  spec_run(const spec& of, plan_of make, taking<T> how, const std::shared_ptr<found_shards>& found)
       : bound_run<T>(
             engine_of(of),
             [of, make, found](engine& eng) {
               *found = find(eng, of);
               return make(of, *found);
             },
-            keep, ahead),
+            how),
         spec_(of),
         found_(found) {}
 

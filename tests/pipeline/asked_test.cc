@@ -1,12 +1,17 @@
 // loader::wait_for(): items that a consumer has asked for and not taken yet.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <latch>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "millrace/millrace.h"
+#include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
@@ -45,25 +50,78 @@ class Asked : public testing::text_shards {
     }
     return out;
   }
-
-  // Asks before each call, saves the position, and takes the item: the same comes as without
-  // asking, and a run from each `step`th position continues with the item that was asked for.
   template <class T>
-  void expect_the_same(const plan<T>& what, std::size_t step) {
+  static void wait(loader<T>& data, std::size_t items = 1) {
+    while (!data.wait_for(milliseconds(1000), items)) {
+    }
+  }
+  // What next_ready() gives, as next_of().
+  template <class T>
+  static std::vector<std::string> some_of(loader<T>& data, std::size_t most) try {
+    std::vector<std::string> out;
+    for (const T& item : data.next_ready(most)) out.push_back(name_of(item));
+    EXPECT_LE(out.size(), std::max<std::size_t>(most, 1));
+    if (out.empty()) out.emplace_back("end");
+    return out;
+  } catch (const failure& f) {
+    if (!f.why().is_skippable()) throw;
+    return {"error of " + f.why().sample_key()};
+  }
+
+  // A run from the position of `data` gives what is left of `all`.
+  template <class T>
+  void expect_rest(loader<T>& data, const plan<T>& what, std::span<const std::string> left) {
+    const state at = data.save();
+    auto resumed = eng_.run(what);
+    resumed.restore(state::from_json(at.to_json()).value());
+    std::vector<std::string> rest;
+    for (std::size_t i = 0; i < left.size(); ++i) rest.push_back(next_of(resumed));
+    ASSERT_EQ(rest, std::vector<std::string>(left.begin(), left.end()));
+  }
+
+  // Asks, waits, takes and saves in any order: the same comes as by next() alone.
+  template <class T>
+  void expect_the_same(const plan<T>& what, int seed) {
     auto plain = eng_.run(what);
     const std::vector<std::string> all = rest_of(plain);
+    ASSERT_GT(all.size(), 2U);
+    const std::uint64_t delivered = plain.counts().delivered;
+    testing::draws drawn(seed, 4);
     auto data = eng_.run(what);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      while (!data.wait_for(milliseconds(1000))) {
+    for (std::size_t at = 0; at < all.size();) {
+      const auto most = static_cast<std::size_t>(drawn.one_of({0, 1, 2, 3, 7, 40}));
+      switch (drawn.pick(0, 9)) {
+        case 0:
+          data.wait_for(milliseconds(0), most);
+          break;
+        case 1:
+          wait(data, most);
+          ASSERT_TRUE(data.wait_for(milliseconds(0), most + 1)) << "it was there";
+          break;
+        case 2:
+          if (drawn.pick(0, 9) == 0) {
+            // Until it is asked on, the position is before the item that failed.
+            if (at > 0 && all[at - 1].starts_with("error")) wait(data, most);
+            expect_rest(data, what, std::span(all).subspan(at));
+            if (HasFatalFailure()) return;
+          }
+          break;
+        case 3:
+        case 4:
+          ASSERT_EQ(next_of(data), all[at++]);
+          break;
+        default:
+          for (const std::string& name : some_of(data, most)) ASSERT_EQ(name, all.at(at++));
       }
-      ASSERT_TRUE(data.wait_for(milliseconds(0))) << "asked twice";
-      if (i % step == 0) {
-        const state at = data.save();
-        auto resumed = eng_.run(what);
-        resumed.restore(state::from_json(at.to_json()).value());
-        for (std::size_t k = i; k < all.size(); ++k) ASSERT_EQ(next_of(resumed), all[k]) << i;
-      }
-      ASSERT_EQ(next_of(data), all[i]);
+    }
+    EXPECT_EQ(data.counts().delivered, delivered);
+  }
+  template <class T>
+  void expect_the_same(const std::string& name, const plan<T>& what) {
+    for (int seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(name + " " + std::to_string(seed));
+      bounded(name, [&] { expect_the_same(what, seed); });
+      if (HasFatalFailure()) return;
     }
   }
 
@@ -74,66 +132,139 @@ lane_plan<sample> two_epochs(std::vector<std::string> urls) {
   return shards(std::move(urls), {.seed = 42, .lanes = 3, .epochs = 2}) | untar() | group_by_key();
 }
 
-TEST_F(Asked, GivesTheSameAndIsBeforeTheItemInAState) {
-  bounded("samples", [&] { expect_the_same(interleaved(two_epochs(urls())), 41); });
-  bounded("shuffled", [&] {
-    expect_the_same(interleaved(two_epochs(urls()) | shuffle({.samples = 20, .seed = 1})), 41);
-  });
-  bounded("groups", [&] { expect_the_same(two_epochs(urls()) | batched(7, true), 5); });
-  bounded("read ahead",
-          [&] { expect_the_same(interleaved(two_epochs(urls())) | prefetch(4), 41); });
+TEST_F(Asked, GivesTheSameInAnyOrderOfCalls) {
+  const plan<sample> in_turn = interleaved(two_epochs(urls()));
+  const plan<sample> shuffled =
+      interleaved(two_epochs(urls()) | shuffle({.samples = 20, .seed = 1}));
+  const auto same = [](sample s) { return s; };
+  expect_the_same("samples", in_turn);
+  expect_the_same("shuffled", shuffled);
+  expect_the_same("in threads", shuffled | map(same, {.threads = 2}));
+  expect_the_same("groups", in_turn | batched(7, true));
+  expect_the_same("read ahead", in_turn | prefetch(4));
+  expect_the_same("far ahead, within the epoch",
+                  shuffled | prefetch({.items = 50, .within_epoch = true}));
+  expect_the_same("groups, read ahead", shuffled | batched(7, true) | prefetch(3));
 }
 
-TEST_F(Asked, GivesErrorsOnce) {
+TEST_F(Asked, GivesEachErrorInItsPlace) {
   const auto fails = [](sample s) -> result<sample> {
     if (s.key.back() == '3') return error(errc::bad_field, "a three").key(s.key).skippable();
     return s;
   };
-  bounded("errors", [&] { expect_the_same(two_epochs(urls()) | map(fails), 41); });
+  const plan<sample> failing = two_epochs(urls()) | map(fails);
+  auto plain = eng_.run(failing);
+  EXPECT_EQ(std::ranges::count(rest_of(plain), "error of s000003"), 2) << "once in each epoch";
+  expect_the_same("errors", failing);
+  expect_the_same("errors, read ahead", failing | prefetch(5));
+}
+
+TEST_F(Asked, AnEndOfAnEpochIsReadAheadOnlyWhereThatIsAllowed) {
+  for (const bool within : {false, true}) {
+    bounded("an end", [&] {
+      auto data = eng_.run(two_epochs(urls()) | prefetch({.items = 1000, .within_epoch = within}));
+      while (data.next()) {
+      }
+      // The stage after which nothing is left to do has read what it may.
+      data.wait_for(milliseconds(0));
+      const auto figures = data.stats().stages;
+      const auto lanes = std::ranges::find(figures, "lanes", &stage_stats::name);
+      ASSERT_NE(lanes, figures.end());
+      if (!within) return;
+      auto first = eng_.run(two_epochs(urls()));
+      std::uint64_t of_epoch = 0;
+      while (first.next()) ++of_epoch;
+      EXPECT_LE(lanes->items, of_epoch + 1) << "before the second epoch was asked for";
+    });
+  }
 }
 
 TEST_F(Asked, WaitsAsLongAsItIsTold) {
   bounded("a latch", [&] {
     std::latch open(1);
-    auto data = eng_.run(two_epochs(urls()) | map(
-                                                  [&open](sample s) {
-                                                    open.wait();
-                                                    return s;
-                                                  },
-                                                  {.threads = 1}));
+    const auto waits = [&open](sample s) {
+      open.wait();
+      return s;
+    };
+    auto data = eng_.run(two_epochs(urls()) | map(waits, {.threads = 1}));
     EXPECT_FALSE(data.wait_for(milliseconds(0)));
+    EXPECT_FALSE(data.wait_for(milliseconds(-1)));
     EXPECT_FALSE(data.wait_for(milliseconds(1)));
     open.count_down();
-    while (!data.wait_for(milliseconds(1000))) {
-    }
+    EXPECT_TRUE(data.wait_for(milliseconds::max()));
     EXPECT_NE(next_of(data), "end");
   });
 }
 
-TEST_F(Asked, AStopIsAnswered) {
-  bounded("a stop", [&] {
+// The plan ends in prefetch(), so the position is there while the item is not: before the first
+// one, after one, and after one that failed.
+TEST_F(Asked, APositionIsNotWaitedForBehindAPrefetch) {
+  for (const int opens_at : {0, 1, 2}) {
+    bounded("a position", [&] {
+      std::latch open(1);
+      auto seen = std::make_shared<std::atomic<int>>(0);
+      const auto waits = [&open, seen, opens_at](sample s) -> result<sample> {
+        const int n = (*seen)++;
+        if (n >= opens_at) open.wait();
+        if (n == 1) return error(errc::bad_field, "the second").key(s.key).skippable();
+        return s;
+      };
+      const auto plan_of = [&](auto function) {
+        return interleaved(two_epochs(urls())) | map(function, {.threads = 1}) | prefetch(1);
+      };
+      auto data = eng_.run(plan_of(waits));
+      std::vector<std::string> given;
+      for (int i = 0; i < opens_at; ++i) given.push_back(next_of(data));
+      EXPECT_FALSE(data.wait_for(milliseconds(0)));
+      const state at = data.save();  // hangs here if it waits for the item
+      open.count_down();
+      auto resumed = eng_.run(plan_of([](sample s) { return s; }));
+      resumed.restore(at);
+      auto whole = eng_.run(plan_of([](sample s) { return s; }));
+      for (int i = 0; i < opens_at; ++i) next_of(whole);
+      EXPECT_EQ(rest_of(resumed), rest_of(whole)) << opens_at;
+    });
+  }
+}
+
+TEST_F(Asked, AStopIsHeededWhateverIsReady) {
+  for (const int before : {0, 1, 5, 100}) {
+    for (const std::size_t items : {1U, 4U}) {
+      bounded("a stop", [&] {
+        const plan<sample> what = interleaved(two_epochs(urls())) | prefetch(8);
+        auto whole = eng_.run(what);
+        auto data = eng_.run(what);
+        for (int i = 0; i < before; ++i) ASSERT_EQ(next_of(data), next_of(whole));
+        wait(data, items);
+        data.stop();
+        EXPECT_THROW(data.next(), failure);
+        EXPECT_THROW(data.next_ready(items), failure);
+        auto resumed = eng_.run(what);
+        resumed.restore(data.save());
+        EXPECT_EQ(rest_of(resumed), rest_of(whole));
+      });
+    }
+  }
+}
+
+TEST_F(Asked, ALoaderThatWaitsForAnItemMayBeDestroyed) {
+  for (const bool is_there : {false, true}) {
+    bounded("destroyed", [&] {
+      std::latch open(1);
+      const auto waits = [&open](sample s) {
+        open.wait();
+        return s;
+      };
+      auto data = std::make_optional(eng_.run(two_epochs(urls()) | map(waits, {.threads = 1})));
+      EXPECT_FALSE(data->wait_for(milliseconds(0)));
+      open.count_down();
+      if (is_there) wait(*data);
+      data.reset();
+    });
+  }
+  bounded("the engine goes on", [&] {
     auto data = eng_.run(two_epochs(urls()));
     EXPECT_NE(next_of(data), "end");
-    while (!data.wait_for(milliseconds(1000))) {
-    }
-    data.stop();
-    const state at = data.save();
-    EXPECT_NE(next_of(data), "end");  // it was there before the stop
-    EXPECT_THROW(data.next(), failure);
-    auto resumed = eng_.run(two_epochs(urls()));
-    resumed.restore(at);
-    auto whole = eng_.run(two_epochs(urls()));
-    next_of(whole);
-    EXPECT_EQ(rest_of(resumed), rest_of(whole));
-  });
-}
-
-TEST_F(Asked, ALoaderThatWasAskedMayBeDestroyed) {
-  bounded("destroyed", [&] {
-    for (int i = 0; i < 50; ++i) {
-      auto data = eng_.run(two_epochs(urls()));
-      data.wait_for(milliseconds(0));
-    }
   });
 }
 
@@ -143,11 +274,18 @@ struct number {
 
 TEST_F(Asked, APositionBeforeAnItemOfUnknownOriginIsRefused) {
   auto data = eng_.run(two_epochs(urls()) | map([](const sample&) { return number{}; }));
-  while (!data.wait_for(milliseconds(1000))) {
-  }
+  wait(data);
   EXPECT_THROW(data.save(), failure);
   EXPECT_TRUE(data.next());
   EXPECT_NO_THROW(data.save());
+}
+
+TEST_F(Asked, ARunThatWasAskedHasBegun) {
+  const plan<sample> what = interleaved(two_epochs(urls()));
+  const state at = eng_.run(what).save();
+  auto data = eng_.run(what);
+  data.wait_for(milliseconds(0));
+  EXPECT_THROW(data.restore(at), failure);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "python/binding/own_thread.h"
+#include "python/binding/interruptible_calls.h"
 
 #include <millrace/error.h>
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr auto slice = std::chrono::milliseconds(50);
 constexpr int slices_after_interrupt = 20;
 
-// Counts a thread that is in call().
+// Counts a thread that is in a call.
 struct caller {
   std::atomic<int>& count;
   explicit caller(std::atomic<int>& c) : count(c) { ++count; }
@@ -38,13 +38,13 @@ bool has_signal_raised() {
 
 }  // namespace
 
-struct own_thread::task {
+struct interruptible_calls::task {
   std::function<void()> what;
   bool done = false;          // guarded by the mutex
   std::exception_ptr thrown;  // by `what`; once it is done
 };
 
-struct own_thread::inside {
+struct interruptible_calls::inside {
   std::shared_ptr<inside> itself;  // set: it is never destroyed
   std::mutex mutex;
   std::condition_variable changed;
@@ -88,9 +88,9 @@ struct own_thread::inside {
   }
 };
 
-own_thread::own_thread() : inside_(std::make_shared<inside>()) {}
+interruptible_calls::interruptible_calls() : inside_(std::make_shared<inside>()) {}
 
-own_thread::~own_thread() {
+interruptible_calls::~interruptible_calls() {
   if (process_ == 0) return;
   bool is_left = is_of_parent();  // its locks may be held by threads that are not here
   if (!is_left) {
@@ -106,24 +106,24 @@ own_thread::~own_thread() {
   inside_->thread.join();
 }
 
-bool own_thread::is_of_parent() const {
+bool interruptible_calls::is_of_parent() const {
   return process_ != 0 && process_ != ::getpid();
 }
 
-void own_thread::check_process() const {
+void interruptible_calls::check_process() const {
   if (!is_of_parent()) return;
   throw failure(error(errc::usage, "this was begun in process " + std::to_string(process_) +
                                        ", of which this one is a fork")
                     .hint("make it again after the fork, or iterate it only there"));
 }
 
-bool own_thread::is_busy() const {
+bool interruptible_calls::is_busy() const {
   if (process_ == 0 || is_of_parent()) return false;
   const std::scoped_lock lock(inside_->mutex);
   return inside_->job != nullptr;
 }
 
-bool own_thread::wait_for_callers(std::chrono::milliseconds most) {
+bool interruptible_calls::wait_for_callers(std::chrono::milliseconds most) {
   const nb::gil_scoped_release without;
   std::unique_lock lock(inside_->mutex);
   const auto until = std::chrono::steady_clock::now() + most;
@@ -133,12 +133,13 @@ bool own_thread::wait_for_callers(std::chrono::milliseconds most) {
   return callers_ == 0;
 }
 
-void own_thread::start() {
+void interruptible_calls::start() {
   inside_->thread = std::thread([in = inside_.get()] { in->run(); });
   process_ = ::getpid();
 }
 
-void own_thread::call(const std::function<void()>& what, const std::function<void()>& interrupt) {
+void interruptible_calls::call(const std::function<void()>& what,
+                               const std::function<void()>& interrupt) {
   check_process();
   if (process_ == 0) start();
   const caller counted(callers_);  // to the end of this function, where it has the GIL again
@@ -168,15 +169,15 @@ void own_thread::call(const std::function<void()>& what, const std::function<voi
   if (mine->thrown) std::rethrow_exception(mine->thrown);
 }
 
-void own_thread::call_here(const std::function<void()>& what) {
+void interruptible_calls::call_here(const std::function<void()>& what) {
   check_process();
   const caller counted(callers_);  // as in call()
   const nb::gil_scoped_release without;
   what();
 }
 
-void own_thread::wait_here(const std::function<bool(std::chrono::milliseconds)>& is_done,
-                           const std::function<void()>& interrupt) {
+void interruptible_calls::wait_here(const std::function<bool(std::chrono::milliseconds)>& is_done,
+                                    const std::function<void()>& interrupt) {
   check_process();
   const caller counted(callers_);  // as in call()
   bool raised = false;

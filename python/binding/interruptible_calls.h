@@ -13,15 +13,15 @@ namespace millrace::python {
 // thread of its own, or, where a wait can be divided, on the calling one. They run one at a time;
 // any thread may make them. The calling thread holds the GIL, which is released while it waits; the
 // calls themselves have no GIL and touch no Python object.
-class own_thread {
+class interruptible_calls {
  public:
   // Starts nothing: the first call() starts the thread, in the process that makes it.
-  own_thread();
+  interruptible_calls();
   // Ends the thread and waits for it. A call that was given up is left to end by itself, and in a
   // forked child everything is left to the parent.
-  ~own_thread();
-  own_thread(const own_thread&) = delete;
-  own_thread& operator=(const own_thread&) = delete;
+  ~interruptible_calls();
+  interruptible_calls(const interruptible_calls&) = delete;
+  interruptible_calls& operator=(const interruptible_calls&) = delete;
 
   // Runs `what` on the thread, and throws what it throws. Handlers of signals run while it waits.
   // If one raises, calls `interrupt` (may be null), which has to make `what` end soon, waits for
@@ -33,9 +33,9 @@ class own_thread {
   // Runs `what` on the calling thread, without the GIL, and throws what it throws: for short waits,
   // which no signal ends. The thread is idle, and no other one makes calls meanwhile.
   void call_here(const std::function<void()>& what);
-  // The same with a wait of any length: calls `is_done`, which waits for at most the time that it
-  // is given, until it returns true. If a handler raises, calls `interrupt`, which has to make that
-  // soon so, goes on for up to a second, and throws the handler's exception.
+  // The same for a wait of any length: calls `is_done`, which waits for at most the time that it is
+  // given, until it returns true. If a handler raises, calls `interrupt`, which must make `is_done`
+  // return true soon, waits for that for up to a second, and throws the handler's exception.
   void wait_here(const std::function<bool(std::chrono::milliseconds)>& is_done,
                  const std::function<void()>& interrupt);
 
@@ -43,10 +43,10 @@ class own_thread {
   bool is_of_parent() const;
   // Throws `failure` (usage) in a forked child.
   void check_process() const;
-  // Whether a call is under way: another thread's, or one that was given up.
+  // Whether a call() is under way: another thread's, or one that was given up.
   bool is_busy() const;
-  // Waits, without the GIL, until no other thread is in call(), at most so long. False: one still
-  // is. A thread without the GIL does not survive the interpreter's end.
+  // Waits, without the GIL, until no other thread is in any of these calls, for at most that long.
+  // False: one still is. A thread without the GIL does not survive the interpreter's end.
   bool wait_for_callers(std::chrono::milliseconds most);
 
  private:
