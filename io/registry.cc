@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <exception>
 #include <utility>
 
@@ -19,6 +21,13 @@ awaitable<error> thrown_at(std::exception_ptr thrown, std::string url) {
   co_return why;
 }
 
+// An error of the program's source. Where bytes cannot be read, a policy may skip the shard, as
+// with the sources of the library.
+error told_by_source(error why) {
+  if (is_read_failure(why.kind())) why.skippable();
+  return why;
+}
+
 class guarded_source final : public byte_source {
  public:
   guarded_source(std::unique_ptr<byte_source> from, std::string url)
@@ -26,7 +35,9 @@ class guarded_source final : public byte_source {
   awaitable<result<bytes>> read() override {
     std::exception_ptr thrown;
     try {
-      co_return co_await from_->read();
+      auto piece = co_await from_->read();
+      if (!piece) co_return told_by_source(piece.error());
+      co_return std::move(*piece);
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -45,7 +56,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory fact
   std::exception_ptr thrown;
   try {
     auto opened = co_await factory(std::move(context), text, std::move(where), range);
-    if (!opened) co_return opened.error();
+    if (!opened) co_return told_by_source(opened.error());
     if (*opened) co_return std::make_unique<guarded_source>(std::move(*opened), text);
     co_return error(errc::usage, "the source factory of this scheme returned no source")
         .at(text)
@@ -59,6 +70,16 @@ awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory fact
 }  // namespace
 
 void source_registry::add(std::string scheme, source_factory factory) {
+  const auto is_of_scheme = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '-' || c == '.';
+  };
+  if (!factory || scheme.empty() || !std::ranges::all_of(scheme, is_of_scheme)) {
+    throw failure(
+        error(errc::usage, fmt::format("a source of the scheme '{}'{}", scheme,
+                                       factory ? "" : " without a factory"))
+            .hint(
+                "name it as in URLs, with letters, digits, '+', '-' and '.', and give a function"));
+  }
   add_unguarded(
       std::move(scheme), [factory = std::move(factory)](source_context context, std::string text,
                                                         url where, byte_range range) {

@@ -14,7 +14,9 @@ namespace millrace {
 class source_registry {
  public:
   // Adds a scheme, whose case is ignored, or replaces it. An exception of the factory or of its
-  // sources becomes an error that names the URL, and so does returning no source (usage).
+  // sources becomes an error that names the URL, and so does returning no source (usage). Errors of
+  // kinds that mean that bytes cannot be read (is_read_failure) are skippable. Nothing is retried.
+  // Throws `failure` (usage) for a name that no URL can have, and for no factory.
   void add(std::string scheme, source_factory factory);
   // Like add(), without that guard: for a factory that, like its sources, throws only when stopped.
   void add_unguarded(std::string scheme, source_factory factory);

@@ -86,7 +86,8 @@ class error {
   error& reworded(std::string what);
   // The remedy, as an imperative: "raise the budget".
   error& hint(std::string_view what_to_do);
-  // Marks the error as one that may not occur again if the operation is retried.
+  // Marks the error as one that may not occur again if the operation is retried. The library's own
+  // sources do that; those of a program are not retried.
   error& retryable(bool yes = true);
   // A skippable error concerns one sample or one shard: the stream continues after it. stopped,
   // no_memory and no_descriptors never are.

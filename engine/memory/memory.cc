@@ -148,7 +148,9 @@ struct memory_share::state {
   std::byte* allocate(std::size_t size, std::size_t limit) {
     if (taken + idle + size > limit) drop_idle(limit - std::min(limit, taken + size));
     try {
-      return allocator.allocate(size);
+      std::byte* const made = allocator.allocate(size);
+      if (made == nullptr) throw std::bad_alloc();
+      return made;
     } catch (const std::bad_alloc&) {
       throw;
     } catch (...) {

@@ -22,6 +22,9 @@ namespace detail {
 // out), or an error.
 template <class R>
 struct mapped {
+  static_assert(!std::is_void_v<R> && !std::is_same_v<R, error>,
+                "the function of map() returns an item, an optional one, or a result of either: "
+                "not void, and no bare error");
   using type = R;
   static result<std::optional<R>> of(R&& r) { return std::optional<R>(std::forward<R>(r)); }
 };
@@ -188,6 +191,9 @@ struct map {
 
   template <class In>
   auto for_items() const {
+    static_assert(std::is_invocable_v<const F&, In>,
+                  "the function of map() is called, as const, with an item of the stage before it: "
+                  "take it by value or by const reference, and do not make a lambda mutable");
     using returned = std::invoke_result_t<const F&, In>;
     using out = typename detail::mapped<returned>::type;
     using function = std::function<result<std::optional<out>>(In)>;

@@ -31,6 +31,26 @@ struct plan_start {
 
 namespace detail {
 
+template <class Made>
+struct item_of {
+  static_assert(!std::is_same_v<Made, Made>, "`make` returns a plan: plan<T> or lane_plan<sample>");
+};
+template <class T>
+struct item_of<plan<T>> {
+  using type = T;
+};
+template <>
+struct item_of<lane_plan<sample>> {
+  using type = sample;
+};
+template <class T>
+plan<T> in_one_stream(plan<T> made) {
+  return made;
+}
+inline plan<sample> in_one_stream(lane_plan<sample> made) {
+  return interleaved(std::move(made));
+}
+
 // A class of Python for each function that gives items.
 template <class T, class Give>
 class plan_run : public bound_run<T> {
@@ -75,7 +95,10 @@ class bound_plan {
         std::move(options),
         [make = make_, of = arguments_, list](engine& eng) {
           return std::apply(
-              [&](const Args&... each) { return make(plan_start{eng, list}, each...); }, of);
+              [&](const Args&... each) {
+                return in_one_stream(make(plan_start{eng, list}, each...));
+              },
+              of);
         },
         give_);
   }
@@ -84,13 +107,6 @@ class bound_plan {
   Make make_;
   Give give_;
   arguments arguments_;
-};
-
-template <class Made>
-struct item_of;
-template <class T>
-struct item_of<plan<T>> {
-  using type = T;
 };
 
 template <class Make, class Give, class... Args, class Made, class... Extra>
@@ -142,7 +158,8 @@ void bind_plan(nanobind::module_& to, const char* name, Make make, Give give,
 //       [](const row& r) { return r.length; },
 //       nb::arg("shards"), nb::arg("seed") = 0);
 //
-// `make` is a lambda: of a plan_start and the arguments of Python's class to a plan<T>. It is
+// `make` is a lambda: of a plan_start and the arguments of Python's class to a plan<T>, or to a
+// lane_plan<sample>. It is
 // called once for each run, on the run's thread and without the GIL, and may wait; what it throws,
 // the loader's first item throws. Its arguments, whose casters the module includes, are values of
 // C++. `give` is a lambda: of a T to what Python gets, called with the GIL for one item at a time;

@@ -197,13 +197,14 @@ class Install(unittest.TestCase):
         cflags, libraries = (subprocess.run(["pkg-config", what, "millrace"], capture_output=True, text=True, check=True,
                                             env=environment).stdout.split() for what in ("--cflags", "--libs"))
         sanitize = os.environ.get("MILLRACE_TEST_SANITIZE", "").split()
-        # Headers found by -I are no system's: they have no warnings either. GCC's -Wshadow also compares variables with types.
+        # Found by -I they are no system's: they have no warnings either. GCC's -Wshadow also compares variables with types.
         warnings = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
-        self.command("clang++-19", *warnings, *cflags, *sanitize,
+        as_own = ["-I" if flag == "-isystem" else flag for flag in cflags]
+        self.command("clang++-19", *warnings, *as_own, *sanitize,
                      harness.ROOT / "tests/install/consumer/own_items.cc", "-o", folder / "own_items", *libraries)
         if shutil.which("g++"):
             for program in ("main.cc", "own_items.cc", "tools.cc"):
-                self.command("g++", "-fsyntax-only", "-Wshadow", "-Werror=shadow", *cflags, harness.ROOT / "tests/install/consumer" / program)
+                self.command("g++", "-fsyntax-only", "-Wshadow", "-Werror=shadow", *as_own, harness.ROOT / "tests/install/consumer" / program)
         self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/main.cc",
                      "-o", folder / "by-pkg-config", *libraries)
         self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/tools.cc",
