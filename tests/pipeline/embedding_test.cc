@@ -108,6 +108,87 @@ TEST_F(Embedding, AnAllocatorThatThrowsIsNamed) {
   EXPECT_EQ(error_of_call([&] { data.save(); }).what(), said);
 }
 
+TEST_F(Embedding, AnAllocatorWithoutMemoryIsNamed) {
+  class empty final : public host_allocator {
+   public:
+    std::byte* allocate(std::size_t /*size*/) override { return nullptr; }
+    void release(std::byte* /*data*/, std::size_t /*size*/) noexcept override {}
+  } allocator;
+  const testing::temporary_folder folder;
+  const std::string path = folder / "f.tar";
+  write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
+  auto how = with_memory_store(store_);
+  how.allocator = &allocator;
+  engine eng(how);
+  auto data = eng.run(shards({path}) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
+                      batch({.size = 2}));
+  EXPECT_EQ(error_of_call([&] { data.next(); }).kind(), errc::no_memory);
+}
+
+// Returns an error of this kind where it is opened, or once it is read.
+engine_options with_failing_source(errc kind, bool when_opened) {
+  class failing final : public byte_source {
+   public:
+    explicit failing(errc kind) : kind_(kind) {}
+    awaitable<result<bytes>> read() override { co_return error(kind_, "mine"); }
+
+   private:
+    errc kind_;
+  };
+  engine_options how;
+  how.add_sources = [=](source_registry& to) {
+    to.add("mine",
+           [=](source_context /*context*/, std::string /*text*/, url /*where*/,
+               byte_range /*range*/) -> awaitable<result<std::unique_ptr<byte_source>>> {
+             return [](errc kind, bool at_once) -> awaitable<result<std::unique_ptr<byte_source>>> {
+               if (at_once) co_return error(kind, "mine");
+               co_return std::make_unique<failing>(kind);
+             }(kind, when_opened);
+           });
+  };
+  return how;
+}
+
+TEST_F(Embedding, ErrorsOfOwnSourcesAreSkippedWhereBytesCannotBeRead) {
+  const testing::temporary_folder folder;
+  const std::string path = folder / "f.tar";
+  write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
+  for (const bool when_opened : {true, false}) {
+    for (const errc kind : {errc::not_found, errc::io_failed, errc::timed_out}) {
+      engine eng(with_failing_source(kind, when_opened));
+      auto data =
+          eng.run(shards({"mine:a", path}) | untar() | group_by_key() | on_error(skip_errors()));
+      std::size_t given = 0;
+      bounded("two shards", [&] {
+        for (auto& s : data) given += s.fields.empty() ? 0 : 1;
+      });
+      EXPECT_EQ(given, 4U) << kind_name(kind);
+      EXPECT_EQ(data.counts().skipped[kind], 1U) << kind_name(kind);
+    }
+    engine eng(with_failing_source(errc::usage, when_opened));
+    auto data =
+        eng.run(shards({"mine:a", path}) | untar() | group_by_key() | on_error(skip_errors()));
+    const error why = error_of_call([&] {
+      while (data.next()) {
+      }
+    });
+    EXPECT_EQ(why.kind(), errc::usage) << why.what();
+  }
+}
+
+TEST_F(Embedding, SourcesThatNoUrlCanNameAreRefused) {
+  const source_factory good = [](source_context, std::string, url,
+                                 byte_range) -> awaitable<result<std::unique_ptr<byte_source>>> {
+    co_return error(errc::not_found, "none");
+  };
+  source_registry registry;
+  EXPECT_NO_THROW(registry.add("Mine+2.x-y", good));
+  for (const char* scheme : {"", "we ird", "a:", "a/b"}) {
+    EXPECT_EQ(error_of_call([&] { registry.add(scheme, good); }).kind(), errc::usage) << scheme;
+  }
+  EXPECT_EQ(error_of_call([&] { registry.add("x", nullptr); }).kind(), errc::usage);
+}
+
 TEST_F(Embedding, ASinkOfTheLogMayLogAndBeReplaced) {
   std::vector<std::string> told;
   set_log_sink([&](std::string_view line) {
