@@ -21,9 +21,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
-#include "tools/measure.h"
+#include "tools/bench/measure.h"
 #include "train/ranks/distributed.h"
 #include "train/ranks/lifeline.h"
 #include "train/ranks/rendezvous.h"

@@ -17,7 +17,7 @@
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/run/engine.h"
-#include "tools/measure.h"
+#include "tools/bench/measure.h"
 
 namespace {
 

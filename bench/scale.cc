@@ -15,12 +15,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "io/files/memory_source.h"
 #include "io/names/shard_spec.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_writer.h"
-#include "tools/measure.h"
+#include "tools/bench/measure.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "cli/outputs.h"
 #include "engine/base/words.h"
 #include "io/names/folder_listing.h"
-#include "tools/decode_bench.h"
+#include "tools/bench/decode_bench.h"
 
 namespace millrace::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "engine/base/words.h"
 #include "engine/host/host.h"
 #include "io/shard_urls.h"
-#include "tools/disk_bench.h"
-#include "tools/plot.h"
+#include "tools/bench/disk_bench.h"
+#include "tools/bench/plot.h"
 
 namespace millrace::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "engine/base/words.h"
 #include "engine/host/host.h"
 #include "io/shard_urls.h"
-#include "tools/http_bench.h"
-#include "tools/plot.h"
+#include "tools/bench/http_bench.h"
+#include "tools/bench/plot.h"
 
 namespace millrace::cli {
 namespace {

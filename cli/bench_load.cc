@@ -8,7 +8,7 @@
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "pipeline/shards/shards.h"
-#include "tools/load_bench.h"
+#include "tools/bench/load_bench.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "pipeline/plan/raw_bytes.h"
 #include "pipeline/stages/prefetch.h"
+#include "pipeline/stages/raw_bytes.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,14 +11,14 @@
 #include "cli/flag_names.h"
 #include "cli/interrupt.h"
 #include "engine/base/printable.h"
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "io/names/url.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/shards/shards.h"
 #include "pipeline/stages/on_error.h"
 #include "pipeline/wids/index_entries.h"
-#include "tools/index_files.h"
+#include "tools/index/index_files.h"
 
 namespace millrace::cli {
 

@@ -16,7 +16,7 @@
 #include "io/shard_urls.h"
 #include "pipeline/plan/ledger.h"
 #include "pipeline/run/engine.h"
-#include "tools/take_until_stopped.h"
+#include "tools/jobs/take_until_stopped.h"
 
 namespace millrace::cli {
 

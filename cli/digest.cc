@@ -1,4 +1,4 @@
-#include "tools/digest.h"
+#include "tools/inspect/digest.h"
 
 #include <fmt/format.h>
 

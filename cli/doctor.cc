@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/storage_text.h"
 #include "engine/base/units.h"
-#include "tools/host_check.h"
+#include "tools/inspect/host_check.h"
 
 namespace millrace::cli {
 namespace {

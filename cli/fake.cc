@@ -1,4 +1,4 @@
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -15,8 +15,8 @@
 #include "engine/files/written_file.h"
 #include "io/names/shard_name.h"
 #include "pipeline/formats/tar_writer.h"
-#include "tools/job_record.h"
-#include "tools/names.h"
+#include "tools/jobs/job_record.h"
+#include "tools/jobs/names.h"
 
 namespace millrace::cli {
 namespace {

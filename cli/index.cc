@@ -12,13 +12,13 @@
 #include "cli/index_sample.h"
 #include "cli/interrupt.h"
 #include "engine/base/printable.h"
-#include "engine/base/standard_error.h"
 #include "engine/base/words.h"
-#include "tools/create_index.h"
-#include "tools/index_files.h"
-#include "tools/index_summary.h"
-#include "tools/names.h"
-#include "tools/update_index.h"
+#include "engine/host/standard_error.h"
+#include "tools/index/create_index.h"
+#include "tools/index/index_files.h"
+#include "tools/index/index_summary.h"
+#include "tools/index/update_index.h"
+#include "tools/jobs/names.h"
 
 namespace millrace::cli {
 namespace {

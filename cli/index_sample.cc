@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/printable.h"
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"

@@ -12,12 +12,12 @@
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
 #include "engine/base/printable.h"
-#include "engine/base/standard_error.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "engine/host/host.h"
+#include "engine/host/standard_error.h"
 #include "io/names/folder_listing.h"
-#include "tools/contact_sheet.h"
+#include "tools/inspect/contact_sheet.h"
 
 namespace millrace::cli {
 namespace {

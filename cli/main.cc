@@ -12,9 +12,9 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "engine/base/error_object.h"
-#include "engine/base/log.h"
-#include "engine/base/standard_error.h"
+#include "engine/host/log.h"
 #include "engine/host/program.h"
+#include "engine/host/standard_error.h"
 #include "millrace/version.h"
 
 namespace {

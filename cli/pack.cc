@@ -9,15 +9,15 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/base/log.h"
 #include "engine/base/printable.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "engine/files/written_file.h"
 #include "engine/host/host.h"
+#include "engine/host/log.h"
 #include "io/names/shard_name.h"
-#include "tools/names.h"
-#include "tools/pack.h"
+#include "tools/jobs/names.h"
+#include "tools/write/pack.h"
 
 namespace millrace::cli {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "cli/flag_names.h"
 #include "engine/base/error.h"
-#include "engine/base/log.h"
-#include "engine/base/standard_error.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "engine/host/program.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 #include "io/names/url.h"
 

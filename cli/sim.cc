@@ -9,13 +9,13 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "engine/base/standard_error.h"
 #include "engine/base/words.h"
+#include "engine/host/standard_error.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
-#include "tools/simulate.h"
+#include "tools/inspect/simulate.h"
 
 namespace millrace::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "cli/interrupt.h"
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
-#include "engine/base/standard_error.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "engine/host/standard_error.h"
 #include "io/names/brace_expand.h"
 #include "io/names/folder_listing.h"
 #include "io/names/url.h"
@@ -23,7 +23,7 @@
 #include "pipeline/shards/shard_index.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
-#include "tools/names.h"
+#include "tools/jobs/names.h"
 
 namespace millrace::cli {
 namespace {

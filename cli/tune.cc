@@ -1,4 +1,4 @@
-#include "tools/tune.h"
+#include "tools/bench/tune.h"
 
 #include <fmt/format.h>
 

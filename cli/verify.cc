@@ -1,4 +1,4 @@
-#include "tools/verify.h"
+#include "tools/inspect/verify.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

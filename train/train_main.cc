@@ -14,20 +14,20 @@
 #include <utility>
 
 #include "engine/base/error_object.h"
-#include "engine/base/log.h"
 #include "engine/base/settings.h"
-#include "engine/base/standard_error.h"
 #include "engine/host/job_place.h"
+#include "engine/host/log.h"
 #include "engine/host/program.h"
-#include "train/flag_names.h"
+#include "engine/host/standard_error.h"
+#include "train/command_line/flag_names.h"
+#include "train/command_line/parse_options.h"
+#include "train/job/trainer.h"
 #include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"
 #include "train/launch/rank_process.h"
 #include "train/loop/signals.h"
-#include "train/parse_options.h"
 #include "train/ranks/distributed.h"
 #include "train/ranks/torch_error.h"
-#include "train/trainer.h"
 
 namespace millrace {
 namespace {

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "engine/base/random.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/kernels.h"
-#include "pipeline/images/options.h"
-#include "pipeline/images/resample.h"
-#include "pipeline/images/view.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/pixels/kernels.h"
+#include "pipeline/pixels/options.h"
+#include "pipeline/pixels/resample.h"
+#include "pipeline/pixels/view.h"
 
 namespace millrace {
 namespace {

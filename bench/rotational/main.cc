@@ -14,7 +14,7 @@
 
 #include "bench/rotational/array.h"
 #include "bench/rotational/mirror.h"
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 
 namespace {

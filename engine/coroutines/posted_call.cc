@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engine/base/standard_error.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/standard_error.h"
 
 namespace millrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <list>
 
-#include "engine/base/standard_error.h"
 #include "engine/coroutines/async.h"
 #include "engine/coroutines/posted_call.h"
+#include "engine/host/standard_error.h"
 
 namespace millrace {
 

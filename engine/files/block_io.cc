@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 
 namespace millrace {
 namespace {

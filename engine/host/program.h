@@ -4,7 +4,7 @@
 #include <new>
 
 #include "engine/base/error.h"
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 
 namespace millrace {
 

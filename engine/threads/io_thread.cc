@@ -6,8 +6,8 @@
 #include <cassert>
 #include <cstdlib>
 
-#include "engine/base/standard_error.h"
 #include "engine/files/block_io.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 #include "engine/host/stepper.h"
 #include "engine/host/thread_owner.h"

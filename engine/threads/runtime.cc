@@ -2,8 +2,8 @@
 
 #include <atomic>
 
-#include "engine/base/log.h"
 #include "engine/host/host.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/pread_io.h"
 #include "engine/threads/uring_io.h"

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
+#include "engine/host/log.h"
 #include "engine/memory/read_blocks.h"
 #include "engine/threads/io_thread.h"
 

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "engine/base/standard_error.h"
 #include "engine/coroutines/async.h"
 #include "engine/host/cpu_time.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 #include "engine/host/stepper.h"
 #include "engine/host/thread_owner.h"

@@ -2,7 +2,7 @@
 // samples. Also the log. Include it wherever a plan is run.
 #pragma once
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "pipeline/plan/ledger.h"
 #include "pipeline/run/compiled_plans.h"
 #include "pipeline/run/engine.h"

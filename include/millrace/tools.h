@@ -3,9 +3,9 @@
 // <millrace/engine.h> as well; <millrace/plan.h> finds lists of shards.
 #pragma once
 
-#include "tools/create_index.h"
-#include "tools/job_progress.h"
-#include "tools/pack.h"
-#include "tools/shard_writer.h"
-#include "tools/update_index.h"
-#include "tools/verify.h"
+#include "tools/index/create_index.h"
+#include "tools/index/update_index.h"
+#include "tools/inspect/verify.h"
+#include "tools/jobs/job_progress.h"
+#include "tools/write/pack.h"
+#include "tools/write/shard_writer.h"

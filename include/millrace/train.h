@@ -4,8 +4,9 @@
 
 #include "train/checkpoints/checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"
-#include "train/data.h"
 #include "train/device/to_device.h"
+#include "train/job/data.h"
+#include "train/job/trainer.h"
 #include "train/loop/lockstep.h"
 #include "train/loop/report.h"
 #include "train/loop/schedule.h"
@@ -17,4 +18,3 @@
 #include "train/ranks/data_ranks.h"
 #include "train/ranks/distributed.h"
 #include "train/train_main.h"
-#include "train/trainer.h"

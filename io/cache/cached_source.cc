@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <deque>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/time_source.h"
 #include "engine/files/file_system.h"
+#include "engine/host/log.h"
 #include "engine/threads/offload.h"
 #include "io/cache/seen_versions.h"
 #include "io/files/file_source.h"

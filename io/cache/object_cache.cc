@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "io/cache/cached_source.h"
 #include "io/names/url.h"
 

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
 #include "engine/coroutines/condition.h"
 #include "engine/coroutines/scope.h"
+#include "engine/host/log.h"
 
 namespace millrace {
 namespace {

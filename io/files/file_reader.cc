@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
 #include "engine/files/block_io.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/offload.h"
 

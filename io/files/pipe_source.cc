@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/timer.h"
 #include "engine/files/process.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "io/read_ahead.h"
 

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
+#include "engine/host/log.h"
 #include "io/http/checked_bytes.h"
 #include "io/http/opened_again.h"
 #include "io/http/range_fetch.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
+#include "engine/host/log.h"
 #include "io/http/client.h"
 #include "io/http/header_values.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "io/http/client.h"
 #include "io/http/header_values.h"
 #include "io/http/transfer.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/base/log.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "io/hashes.h"
 #include "io/http/object_digest.h"
 

@@ -8,12 +8,12 @@
 
 #include "engine/base/error.h"
 #include "engine/base/fingerprint.h"
-#include "engine/base/log.h"
 #include "engine/base/printable.h"
 #include "engine/base/words.h"
 #include "engine/coroutines/scope.h"
 #include "engine/files/file_system.h"
 #include "engine/files/folders.h"
+#include "engine/host/log.h"
 #include "io/names/folder_listing.h"
 #include "pipeline/images/image_decoder.h"
 

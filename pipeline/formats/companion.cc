@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
+#include "engine/host/log.h"
 #include "engine/memory/read_blocks.h"
 #include "io/standard_sources.h"
 #include "io/unpack/unpack.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "engine/base/fingerprint.h"
-#include "engine/base/log.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "io/names/shard_name.h"
 #include "pipeline/formats/companion.h"
 #include "pipeline/samples/sample_name.h"

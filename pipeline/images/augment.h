@@ -8,7 +8,7 @@
 
 #include "engine/base/random.h"
 #include "pipeline/images/augment_ops.h"
-#include "pipeline/images/view.h"
+#include "pipeline/pixels/view.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pipeline/images/view.h"
+#include "pipeline/pixels/view.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 
 #include "pipeline/images/augment.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/images/options.h"
+#include "pipeline/pixels/options.h"
 
 namespace millrace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/images/options.h"
+#include "pipeline/pixels/options.h"
 #include "pipeline/samples/sample.h"
 
 namespace millrace {

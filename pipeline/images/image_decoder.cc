@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/png.h"
-#include "pipeline/images/raw_pixels.h"
-#include "pipeline/images/webp.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/png.h"
+#include "pipeline/codecs/raw_pixels.h"
+#include "pipeline/codecs/webp.h"
 #include "pipeline/samples/fields.h"
 #include "pipeline/samples/npy.h"
 

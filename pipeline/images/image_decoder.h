@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "engine/base/result.h"
-#include "pipeline/images/options.h"
+#include "pipeline/pixels/options.h"
 
 namespace millrace {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 
 namespace millrace {
 

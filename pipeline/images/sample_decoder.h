@@ -6,13 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_headers.h"
+#include "pipeline/codecs/raw_pixels.h"
 #include "pipeline/images/augment.h"
 #include "pipeline/images/decode_options.h"
-#include "pipeline/images/image.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_headers.h"
-#include "pipeline/images/raw_pixels.h"
+#include "pipeline/pixels/image.h"
 
 namespace millrace {
 

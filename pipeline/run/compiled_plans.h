@@ -2,7 +2,7 @@
 // library: a program compiles only the stages that it writes itself.
 #pragma once
 
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/run/engine.h"
 #include "pipeline/samples/sample.h"

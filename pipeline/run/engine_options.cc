@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include "engine/base/log.h"
 #include "engine/base/option_list.h"
 #include "engine/base/units.h"
+#include "engine/host/log.h"
 #include "io/stores/known_stores.h"
 
 namespace millrace {

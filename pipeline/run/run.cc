@@ -7,10 +7,10 @@
 #include <future>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/stop.h"
 #include "engine/host/cpu_time.h"
+#include "engine/host/log.h"
 #include "engine/host/stepper.h"
 #include "engine/host/thread_owner.h"
 #include "engine/threads/io_thread.h"

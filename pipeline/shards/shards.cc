@@ -9,10 +9,10 @@
 
 #include "engine/base/check_option.h"
 #include "engine/base/divided.h"
-#include "engine/base/log.h"
 #include "engine/base/random.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "engine/memory/read_blocks.h"
 #include "io/standard_sources.h"
 #include "io/unpack/unpack.h"

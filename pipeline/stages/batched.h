@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/plan/compacted.h"
 #include "pipeline/stages/map.h"
 #include "pipeline/state/records.h"

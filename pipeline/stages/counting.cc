@@ -7,7 +7,7 @@
 #include <iterator>
 #include <ranges>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "pipeline/stages/count_record.h"
 #include "pipeline/state/records.h"
 

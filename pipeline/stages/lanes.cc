@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "engine/base/log.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "io/standard_sources.h"
 #include "pipeline/formats/fetch.h"
 #include "pipeline/shards/redeal.h"

@@ -15,9 +15,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/base/words.h"
 #include "engine/files/line_file.h"
+#include "engine/host/log.h"
 #include "pipeline/stages/skip_records.h"
 #include "pipeline/state/records.h"
 

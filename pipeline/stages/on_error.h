@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/base/check_option.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/samples/sample.h"
 #include "pipeline/state/records.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/coroutines/condition.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/samples/sample.h"
 #include "pipeline/stages/on_error.h"

@@ -7,10 +7,10 @@
 
 #include "engine/base/check_option.h"
 #include "engine/base/divided.h"
-#include "engine/base/log.h"
 #include "engine/base/random.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "pipeline/formats/fetch.h"
 #include "pipeline/plan/compacted.h"
 #include "pipeline/shards/shards.h"

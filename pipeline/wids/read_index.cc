@@ -7,8 +7,8 @@
 #include "engine/base/nesting.h"
 #include "engine/base/units.h"
 #include "io/names/url.h"
-#include "pipeline/plan/raw_bytes.h"
 #include "pipeline/run/engine.h"
+#include "pipeline/stages/raw_bytes.h"
 #include "pipeline/wids/sidecar.h"
 
 namespace millrace {

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/files/written_file.h"
+#include "engine/host/log.h"
 #include "engine/memory/memory.h"
 #include "engine/memory/read_blocks.h"
 #include "tests/support/forked.h"

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/units.h"
-#include "pipeline/images/png.h"
+#include "pipeline/codecs/png.h"
 #include "tests/fuzz/decoded_image.h"
 
 using namespace millrace;

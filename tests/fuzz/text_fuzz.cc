@@ -16,7 +16,7 @@
 #include "pipeline/state/records.h"
 #include "pipeline/state/state.h"
 #include "pipeline/wids/sidecar.h"
-#include "tools/names.h"
+#include "tools/jobs/names.h"
 
 using namespace millrace;
 

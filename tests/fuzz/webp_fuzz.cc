@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "engine/base/units.h"
-#include "pipeline/images/webp.h"
+#include "pipeline/codecs/webp.h"
 #include "tests/fuzz/decoded_image.h"
 
 using namespace millrace;

@@ -104,7 +104,7 @@ class Install(unittest.TestCase):
 
     def test_headers_of_the_same_names_are_not_ours(self):
         folder, prefix = self.installed()
-        for name in ("engine/threads/runtime.h", "io/source.h", "pipeline/plan/plan.h", "tools/pack.h", "train/models/model.h"):
+        for name in ("engine/threads/runtime.h", "io/source.h", "pipeline/plan/plan.h", "tools/write/pack.h", "train/models/model.h"):
             (folder / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "own" / name).write_text("struct of_the_program {};\n")
         self.assertFalse(
@@ -123,7 +123,7 @@ class Install(unittest.TestCase):
         if not (harness.BIN / "millrace-train").exists():
             front.remove("train.h")
         self.assertEqual(set(include.rglob("*.h")), named | {include / name for name in front})
-        for hidden in ("engine/threads/io_thread.h", "engine/host/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h", "tools/job_record.h"):
+        for hidden in ("engine/threads/io_thread.h", "engine/host/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h", "tools/jobs/job_record.h"):
             self.assertFalse((include / hidden).exists(), hidden)
 
     def test_each_header_of_a_topic_compiles_alone(self):

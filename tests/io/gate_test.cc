@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/spawn_on.h"
 #include "engine/coroutines/timer.h"
 #include "engine/files/file_system.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/runtime.h"
 #include "io/disks/read_gate.h"

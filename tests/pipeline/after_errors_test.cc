@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "millrace/millrace.h"
+#include "pipeline/codecs/jpeg.h"
 #include "pipeline/images/decoded_cache.h"
-#include "pipeline/images/jpeg.h"
 #include "pipeline/images/mixing.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/base/log.h"
 #include "engine/base/random.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/shards/redeal.h"
 #include "pipeline/state/records.h"

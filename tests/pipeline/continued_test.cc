@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "millrace/millrace.h"
 #include "pipeline/state/records.h"

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
+#include "pipeline/codecs/png.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
-#include "pipeline/images/png.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stop_token>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "io/files/memory_source.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"

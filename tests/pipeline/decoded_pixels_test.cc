@@ -10,14 +10,14 @@
 #include <filesystem>
 #include <span>
 
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
+#include "pipeline/codecs/png.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
-#include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"
 #include "tests/support/seed_files.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/watchdog.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/stages/window_shuffle.h"
 #include "pipeline/state/records.h"

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <thread>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

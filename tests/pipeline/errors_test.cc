@@ -2,12 +2,12 @@
 
 #include <fstream>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/images/jpeg.h"
+#include "pipeline/codecs/jpeg.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

@@ -7,12 +7,12 @@
 #include <cstring>
 
 #include "millrace/millrace.h"
-#include "pipeline/images/jpeg.h"
+#include "pipeline/codecs/jpeg.h"
 #include "tests/support/image_shards.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/support/record_format.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
-#include "tools/pack_files.h"
+#include "tools/write/pack_files.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/images/sample_decoder.h"
 #include "tests/support/image_shards.h"

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "engine/base/random.h"
-#include "pipeline/images/huffman_codes.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
-#include "tools/fake.h"
+#include "pipeline/codecs/huffman_codes.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

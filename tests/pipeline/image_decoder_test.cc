@@ -7,10 +7,10 @@
 #include <numeric>
 
 #include "engine/base/words.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/png.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/png.h"
 #include "pipeline/images/sample_decoder.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

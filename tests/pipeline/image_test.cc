@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/images/view.h"
+#include "pipeline/pixels/view.h"
 #include "pipeline/samples/label.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/joined_source.h"
 #include "tests/support/loaders.h"

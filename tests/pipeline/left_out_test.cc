@@ -7,8 +7,8 @@
 #include <iterator>
 #include <semaphore>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/shard_server.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/state/records.h"
 #include "tests/support/seeds.h"

@@ -6,7 +6,7 @@
 #include "pipeline/images/decoded_cache.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -13,7 +13,7 @@
 #include "pipeline/run/engine_options.h"
 #include "pipeline/samples/label.h"
 #include "tests/support/seed_files.h"
-#include "train/flag_names.h"
+#include "train/command_line/flag_names.h"
 
 namespace millrace {
 namespace {

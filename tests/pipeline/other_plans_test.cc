@@ -9,7 +9,7 @@
 #include <functional>
 #include <set>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/shards/redeal.h"
 #include "tests/support/loaders.h"

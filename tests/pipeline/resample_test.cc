@@ -1,11 +1,11 @@
-#include "pipeline/images/resample.h"
+#include "pipeline/pixels/resample.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/base/random.h"
-#include "pipeline/images/kernels.h"
+#include "pipeline/pixels/kernels.h"
 
 namespace millrace {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_headers.h"
-#include "pipeline/images/jpeg_rewrite.h"
-#include "tools/fake.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_headers.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

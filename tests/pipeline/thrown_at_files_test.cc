@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"

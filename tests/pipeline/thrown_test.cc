@@ -2,13 +2,13 @@
 
 #include <boost/system/system_error.hpp>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "engine/base/random.h"
+#include "pipeline/codecs/png.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"
 
 namespace millrace {

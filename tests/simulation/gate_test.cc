@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/spawn_on.h"
 #include "engine/coroutines/timer.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/runtime.h"
 #include "io/disks/read_gate.h"

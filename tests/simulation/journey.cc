@@ -15,7 +15,7 @@
 #include "tests/support/scripted_processes.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/unhooked.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 #include "train/checkpoints/checkpoint_folder.h"
 
 namespace millrace::testing {

@@ -14,7 +14,7 @@
 #include <functional>
 #include <string_view>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "tests/simulation/allocations.h"
 #include "tests/simulation/journey.h"
 #include "tests/support/scripted_processes.h"

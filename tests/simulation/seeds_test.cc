@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "tests/simulation/allocations.h"
 #include "tests/simulation/journey.h"
 #include "tests/support/seeds.h"

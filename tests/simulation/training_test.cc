@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"

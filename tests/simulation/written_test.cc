@@ -10,8 +10,8 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/files/written_file.h"
+#include "engine/host/log.h"
 #include "engine/host/seams.h"
 #include "millrace/millrace.h"
 #include "pipeline/shards/shard_index.h"
@@ -21,9 +21,9 @@
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"
 #include "tests/support/tar_builder.h"
-#include "tools/create_index.h"
-#include "tools/pack.h"
-#include "tools/shard_writer.h"
+#include "tools/index/create_index.h"
+#include "tools/write/pack.h"
+#include "tools/write/shard_writer.h"
 
 namespace millrace::testing {
 namespace {

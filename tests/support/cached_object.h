@@ -6,10 +6,10 @@
 #include <functional>
 #include <mutex>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/spawn_on.h"
+#include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "io/cache/cached_source.h"
 #include "io/hashes.h"

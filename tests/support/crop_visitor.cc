@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/millrace.h"
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/jpeg_rewrite.h"
-#include "tools/bare_jpeg.h"
+#include "pipeline/codecs/jpeg.h"
+#include "pipeline/codecs/jpeg_rewrite.h"
+#include "tools/bench/bare_jpeg.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "engine/base/random.h"
-#include "pipeline/images/jpeg.h"
+#include "pipeline/codecs/jpeg.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace::testing {
 

@@ -11,7 +11,7 @@
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/formats/untar.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/run/engine.h"
 #include "pipeline/shards/shard_index.h"
 #include "pipeline/stages/shuffle.h"

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/log.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "engine/threads/runtime.h"
 #include "io/http/object_source.h"
 #include "tests/support/simulated_network.h"

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/coroutines/async.h"
+#include "engine/host/log.h"
 #include "engine/host/seams.h"
 #include "pipeline/state/state.h"
 #include "tests/support/unhooked.h"

@@ -1,4 +1,4 @@
-#include "tools/http_bench.h"
+#include "tools/bench/http_bench.h"
 
 #include <gtest/gtest.h>
 

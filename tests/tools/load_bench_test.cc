@@ -1,4 +1,4 @@
-#include "tools/load_bench.h"
+#include "tools/bench/load_bench.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include "millrace/millrace.h"
 #include "millrace/tools.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/fake.h"
+#include "tools/write/fake.h"
 
 namespace millrace {
 namespace {

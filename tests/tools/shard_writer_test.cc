@@ -1,4 +1,4 @@
-#include "tools/shard_writer.h"
+#include "tools/write/shard_writer.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/images/jpeg.h"
-#include "tools/fake.h"
+#include "pipeline/codecs/jpeg.h"
+#include "tools/write/fake.h"
 #include "train/device/gpu_decoder.h"
 #include "train/device/late_values.h"
 #include "train/device/stream_calls.h"

@@ -3,7 +3,7 @@
 #include "engine/base/units.h"
 #include "engine/host/host.h"
 #include "pipeline/state/state.h"
-#include "train/data.h"
+#include "train/job/data.h"
 
 namespace millrace {
 namespace {

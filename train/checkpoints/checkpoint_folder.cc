@@ -12,10 +12,10 @@
 #include <ranges>
 
 #include "engine/base/json_tree.h"
-#include "engine/base/log.h"
 #include "engine/files/file_system.h"
 #include "engine/files/folders.h"
 #include "engine/files/written_file.h"
+#include "engine/host/log.h"
 #include "train/files.h"
 
 namespace millrace {

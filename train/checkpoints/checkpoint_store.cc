@@ -14,10 +14,10 @@
 #include <utility>
 
 #include "engine/base/json_tree.h"
-#include "engine/base/log.h"
 #include "engine/base/words.h"
-#include "pipeline/plan/raw_bytes.h"
+#include "engine/host/log.h"
 #include "pipeline/run/engine.h"
+#include "pipeline/stages/raw_bytes.h"
 #include "train/checkpoints/checkpoint_names.h"
 #include "train/files.h"
 

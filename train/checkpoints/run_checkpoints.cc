@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/base/log.h"
+#include "engine/host/log.h"
 #include "train/checkpoints/checkpoint_places.h"
 #include "train/device/tensor_snapshot.h"
 #include "train/files.h"

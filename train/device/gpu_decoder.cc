@@ -5,9 +5,9 @@
 
 #include <array>
 
-#include "engine/base/log.h"
 #include "engine/base/result.h"
-#include "pipeline/images/jpeg.h"
+#include "engine/host/log.h"
+#include "pipeline/codecs/jpeg.h"
 
 #ifdef MILLRACE_NVJPEG
 #include <c10/core/Event.h>

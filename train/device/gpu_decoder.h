@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "pipeline/images/image.h"
-#include "pipeline/images/options.h"
+#include "pipeline/pixels/image.h"
+#include "pipeline/pixels/options.h"
 
 namespace millrace {
 

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/base/log.h"
 #include "engine/base/printable.h"
 #include "engine/files/written_file.h"
+#include "engine/host/log.h"
 #include "train/files.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/memory/memory.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "train/device/gpu_decoder.h"
 #include "train/device/stream_calls.h"
 

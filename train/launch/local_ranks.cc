@@ -19,10 +19,10 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/base/words.h"
 #include "engine/host/clock.h"
 #include "engine/host/host.h"
+#include "engine/host/log.h"
 #include "train/files.h"
 #include "train/launch/rank_process.h"
 #include "train/loop/control.h"

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/standard_error.h"
 #include "engine/host/job_place.h"
+#include "engine/host/standard_error.h"
 #include "train/loop/control.h"
 
 namespace millrace {

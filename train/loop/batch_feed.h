@@ -4,7 +4,7 @@
 #include <stop_token>
 
 #include "engine/base/error.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/run/engine.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "pipeline/images/image.h"
+#include "pipeline/pixels/image.h"
 #include "pipeline/run/engine.h"
 #include "pipeline/state/state.h"
 #include "train/loop/batch_feed.h"

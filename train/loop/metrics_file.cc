@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
-#include "engine/base/log.h"
 #include "engine/base/words.h"
+#include "engine/host/log.h"
 #include "train/files.h"
 
 namespace millrace {

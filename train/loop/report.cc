@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 
 namespace millrace {
 namespace {

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/base/standard_error.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 
 namespace millrace {

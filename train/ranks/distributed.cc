@@ -21,9 +21,9 @@
 #include <stop_token>
 #include <thread>
 
-#include "engine/base/log.h"
-#include "engine/base/standard_error.h"
 #include "engine/host/clock.h"
+#include "engine/host/log.h"
+#include "engine/host/standard_error.h"
 #include "engine/host/start_thread.h"
 #include "train/ranks/lifeline.h"
 #include "train/ranks/rendezvous.h"

@@ -10,7 +10,7 @@
 
 #include "io/hashes.h"
 #include "millrace/millrace.h"
-#include "pipeline/plan/raw_bytes.h"
+#include "pipeline/stages/raw_bytes.h"
 #include "pipeline/wids/sidecar.h"
 #include "tests/support/text_shards.h"
 

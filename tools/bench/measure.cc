@@ -1,0 +1,56 @@
+#include "tools/bench/measure.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+double process_cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+steady_clock::duration duration(double seconds) {
+  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+stopwatch_pair::stopwatch_pair() : begin_(steady_clock::now()), cpu_begin_(process_cpu_seconds()) {}
+
+double stopwatch_pair::seconds() const {
+  return std::chrono::duration<double>(steady_clock::now() - begin_).count();
+}
+double stopwatch_pair::cpu_seconds() const {
+  return process_cpu_seconds() - cpu_begin_;
+}
+
+std::vector<double> rates_over_time(const std::function<std::uint64_t()>& given,
+                                    const std::vector<std::future<void>>& running, double seconds,
+                                    double interval_s, const std::atomic<bool>& interrupted) {
+  std::vector<double> rates;
+  std::uint64_t before = 0;
+  const auto begin = steady_clock::now();
+  auto last = begin;
+  bool all_ended = false;
+  for (int i = 1; !all_ended && !interrupted && last - begin < duration(seconds); ++i) {
+    const auto next = begin + duration(std::min(i * interval_s, seconds));
+    all_ended = std::ranges::all_of(
+        running, [&](const auto& r) { return r.wait_until(next) == std::future_status::ready; });
+    const auto now = steady_clock::now();
+    const double took = std::chrono::duration<double>(now - last).count();
+    const std::uint64_t sum = given();
+    if (took > interval_s / 10) rates.push_back(static_cast<double>(sum - before) / 1e6 / took);
+    before = sum;
+    last = now;
+  }
+  return rates;
+}
+
+}  // namespace millrace
