@@ -25,6 +25,8 @@ struct ledger {
   struct epoch {
     std::uint64_t passed = 0;                    // items without error
     std::map<errc, std::uint64_t> skipped = {};  // by the kind of their error
+    // Equal in all numbers.
+    bool operator==(const epoch&) const = default;
   };
   std::vector<epoch> epochs;      // finished ones, in order
   std::uint64_t lost_bytes = 0;   // of damaged shards, skipped before the next valid header
@@ -51,6 +53,8 @@ struct ledger {
   }
   // "delivered 4912, skipped 3 (bad_image 2, truncated 1), dropped 8, lost 40".
   std::string summary() const;
+  // Equal in all numbers and messages.
+  bool operator==(const ledger&) const = default;
 };
 
 }  // namespace millrace

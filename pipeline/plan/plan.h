@@ -275,6 +275,7 @@ class metered final : public stream<T> {
   }
   bool has_run_dry() const override { return inner_->has_run_dry(); }
   bool has_item_ready() const override { return !failed_ && inner_->has_item_ready(); }
+  std::shared_ptr<const ledger> kept_counts() const override { return inner_->kept_counts(); }
   std::shared_ptr<const state> kept_state() const override {
     return broken_ ? nullptr : inner_->kept_state();
   }

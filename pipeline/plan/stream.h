@@ -7,6 +7,7 @@
 
 #include "engine/base/result.h"
 #include "engine/coroutines/awaitable.h"
+#include "pipeline/plan/ledger.h"
 #include "pipeline/state/state.h"
 
 namespace millrace {
@@ -54,6 +55,9 @@ class stream {
   // item, if this stage stores it (prefetch does), so that save() need not wait for the item; null:
   // it does not.
   virtual std::shared_ptr<const state> kept_state() const { return nullptr; }
+  // For a stage that takes items ahead of its consumer: what had been counted when the item was
+  // made that it gave last; null: what has been counted until now.
+  virtual std::shared_ptr<const ledger> kept_counts() const { return nullptr; }
   // Continues from a saved state. Called once, before the first next(). Throws `failure`
   // (bad_state) if `from` does not fit; the stream must then not be used.
   virtual void restore(const state& from) = 0;

@@ -83,7 +83,8 @@ class loader {
   void restore(const state& from) { the_run().restore(from); }
   // Figures of the run so far: waits for the run's I/O thread to collect them. Any thread.
   run_stats stats() { return the_run().stats(); }
-  // Samples delivered, skipped, dropped and lost so far. Any thread, like stats().
+  // Samples delivered, skipped, dropped and lost so far, up to the item given last if the plan ends
+  // in prefetch(). Any thread, like stats().
   ledger counts() { return the_run().counts(); }
   // Ends the run. Any thread, also while next() waits. next() then throws `stopped`, whether or not
   // there are items left; save() gives the position from which another run continues.

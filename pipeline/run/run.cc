@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <future>
+#include <mutex>
 #include <utility>
 
 #include "engine/coroutines/scope.h"
@@ -54,8 +55,10 @@ struct run_base::inside {
 
   bool begun = false;                        // the owner's thread: ask() was called
   std::atomic<std::uint64_t> delivered = 0;  // samples that it has taken; any thread reads it
-  std::optional<request> asked;              // the owner's thread: from ask() to take_answer()
-  bool is_broken = false;                    // spine: the last error ended the run
+  std::mutex counts_mutex;
+  std::shared_ptr<const ledger> kept_counts;  // with what was answered last; guarded
+  std::optional<request> asked;               // the owner's thread: from ask() to take_answer()
+  bool is_broken = false;                     // spine: the last error ended the run
   bool told_who_waits = false;
   bool told_why_ended = false;  // spine
 
@@ -262,7 +265,17 @@ run_stats run_base::stats() {
 
 ledger run_base::counts() {
   ledger out;
-  on_spine([&] { out = inside_->context->counts; });
+  std::shared_ptr<const ledger> kept;
+  {
+    const std::scoped_lock lock(inside_->counts_mutex);
+    kept = inside_->kept_counts;
+  }
+  if (kept) {
+    check_process();
+    out = *kept;
+  } else {
+    on_spine([&] { out = inside_->context->counts; });
+  }
   out.delivered = inside_->delivered;
   return out;
 }
@@ -334,6 +347,8 @@ run_base::outcome run_base::take_answer() {
   const double waited = std::chrono::duration<double>(in.asked->waited).count();
   in.asked.reset();
   if (in.core->governor) in.core->governor->consumer_waited(waited);
+  const std::scoped_lock lock(in.counts_mutex);
+  in.kept_counts = how.counts;
   return how;
 }
 
@@ -355,10 +370,10 @@ bool run_base::is_to_end() const {
   return inside_->stop_asked && !inside_->is_broken;
 }
 
-void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given,
-                      bool ended) noexcept {
+void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended,
+                      std::shared_ptr<const ledger> counts) noexcept {
   inside& in = *inside_;
-  outcome how{.ended = ended};
+  outcome how{.ended = ended, .counts = std::move(counts)};
   if (thrown) {
     how.failed = in.why_ended(thrown);
   } else if (!given) {

@@ -60,6 +60,7 @@ class run_base {
   struct outcome {
     std::optional<error> failed = {};
     bool ended = false;
+    std::shared_ptr<const ledger> counts = nullptr;  // stream::kept_counts()
   };
   // The owner's thread: has the spine run pull(), unless that was asked for and not taken.
   void ask();
@@ -76,7 +77,8 @@ class run_base {
   bool is_to_end() const;
   // Spine, at the end of each pull(): how it ended, by an exception, an error, the end of an epoch
   // or an item. What a stage has thrown or returned may be due to a stop.
-  void pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended) noexcept;
+  void pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended,
+              std::shared_ptr<const ledger> counts) noexcept;
 
   // Throws `failure` (bad_state) after ask().
   void check_not_begun() const;
@@ -250,7 +252,7 @@ class run final : public run_base {
     } catch (...) {
       thrown = std::current_exception();
     }
-    self->pulled(thrown, given, ended);
+    self->pulled(thrown, given, ended, self->root_->kept_counts());
   }
   static std::size_t samples_of(const T& item) {
     if constexpr (requires { item.size(); }) return item.size();

@@ -41,6 +41,7 @@ class skip_counter final : public error_counter {
  public:
   skip_counter(run_context& run, error_policy policy);
   std::optional<error> on_failure(const error& why) override;
+  void on_passed_over(const error& why) override;
   void on_item(const origin* where) override;
   std::optional<error> on_end_of_epoch() override;
   void save(state& to) const override;
@@ -58,6 +59,7 @@ class skip_counter final : public error_counter {
   bool is_first() const { return record_ == skipped_record; }  // policy of the plan
   bool count_lost();
   void tell_epoch();
+  bool count(const error& why);
   bool is_first_of_its_kind(const error& why);
   void list(const std::string& what, bool is_listed);
   std::string tell_of_damaged(bool is_known);
@@ -260,13 +262,24 @@ std::optional<error> skip_counter::on_failure(const error& why) {
     return too_many(fmt::format("{}; the last: {}", *over, why.message()));
   }
   if (auto unwritten = write_report(why)) return unwritten;
-  ++failed_;
   ++in_a_row_;
-  const bool is_listed = is_first_of_its_kind(why);
-  ++run_.counts.skipped[why.kind()];
-  ++epoch_.skipped[why.kind()];
+  const bool is_listed = count(why);
   list(why.message(), is_listed);
   return std::nullopt;
+}
+
+// The program was told by the exception.
+void skip_counter::on_passed_over(const error& why) {
+  auto& listed = run_.counts.first_skipped;
+  if (count(why) && listed.size() < ledger::max_listed) listed.push_back(why.message());
+}
+
+// Counts a failed sample or shard. Whether it is to be listed.
+bool skip_counter::count(const error& why) {
+  ++failed_;
+  ++run_.counts.skipped[why.kind()];
+  ++epoch_.skipped[why.kind()];
+  return is_first_of_its_kind(why);
 }
 
 // Logs skipped samples as notices as long as the ledger lists them, and then that there may be

@@ -65,6 +65,8 @@ class error_counter {
   virtual ~error_counter() = default;
   // nullopt: skipped. Otherwise the error to pass on.
   virtual std::optional<error> on_failure(const error& why) = 0;
+  // The program has continued after a skippable error that was passed on: it has skipped that.
+  virtual void on_passed_over(const error& why) = 0;
   // `where`: the item's sample; null for items made of several.
   virtual void on_item(const origin* where) = 0;
   // nullopt: the epoch ends. Otherwise the error that ends the run before that end: too many
@@ -89,6 +91,7 @@ class on_error_stream final : public stream<T> {
       : items_(std::move(items)), counter_(count_errors(run, std::move(policy))) {}
 
   awaitable<typename stream<T>::outcome> next() override {
+    if (const auto left = std::exchange(passed_on_, {})) counter_->on_passed_over(*left);
     for (;;) {
       auto item = co_await items_->next();
       if (item) {
@@ -99,7 +102,10 @@ class on_error_stream final : public stream<T> {
         }
         co_return item;
       }
-      if (auto passed_on = counter_->on_failure(item.error())) co_return *passed_on;
+      if (auto passed_on = counter_->on_failure(item.error())) {
+        if (passed_on->is_skippable()) passed_on_ = passed_on;
+        co_return *passed_on;
+      }
     }
   }
   bool has_run_dry() const override { return items_->has_run_dry(); }
@@ -120,6 +126,7 @@ class on_error_stream final : public stream<T> {
 
   std::unique_ptr<stream<T>> items_;
   std::unique_ptr<error_counter> counter_;
+  std::optional<error> passed_on_;  // by the last call, and skippable
 };
 
 }  // namespace detail

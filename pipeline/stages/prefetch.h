@@ -54,7 +54,8 @@ class prefetch_stream final : public stream<T> {
     // was no memory for it.
     std::shared_ptr<const state> position;
     bool has_run_dry = false;
-    std::shared_ptr<const state> left = nullptr;  // for an error, after that item
+    std::shared_ptr<const state> left = nullptr;     // for an error, after that item
+    std::shared_ptr<const ledger> counts = nullptr;  // until it was made
   };
   static std::size_t held_by(const entry& e) {
     return (e.position ? e.position->samples_held() : 0) + (e.left ? e.left->samples_held() : 0);
@@ -63,12 +64,15 @@ class prefetch_stream final : public stream<T> {
   static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
 
   struct shared {
-    shared(io_thread& home, std::unique_ptr<stream<T>> s, const prefetch::options& how)
-        : items(std::move(s)),
+    shared(run_context& run, std::unique_ptr<stream<T>> s, const prefetch::options& how)
+        : counts(run.counts),
+          items(std::move(s)),
           capacity(static_cast<std::size_t>(how.items)),
           most_ends(how.within_epoch ? 1 : 2),
-          has_item(home),
-          has_room(home) {}
+          has_item(run.io),
+          has_room(run.io) {}
+    const ledger& counts;
+    std::shared_ptr<const ledger> counts_before;  // of the last item that was made
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
     int most_ends;             // in a row, before next() asks for more
@@ -87,6 +91,10 @@ class prefetch_stream final : public stream<T> {
     }
     bool is_empty() const { return made.empty() && ready.empty(); }
     void put(entry e) {
+      if (!counts_before || *counts_before != counts) {
+        counts_before = std::make_shared<const ledger>(counts);
+      }
+      e.counts = counts_before;
       made.push_back(std::move(e));
       held += held_by(made.back());
       has_item.notify_one();
@@ -124,7 +132,7 @@ class prefetch_stream final : public stream<T> {
 
  public:
   prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, const prefetch::options& how)
-      : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), how)) {}
+      : run_(run), shared_(std::make_shared<shared>(run, std::move(items), how)) {}
 
   awaitable<outcome> next() override {
     prefetch_stream::leave_failed();
@@ -146,6 +154,7 @@ class prefetch_stream final : public stream<T> {
     if (front.position) delivered_ = std::move(front.position);
     is_failed_ = !front.item;
     left_ = std::move(front.left);
+    counts_ = std::move(front.counts);
     has_run_dry_ = front.has_run_dry;
     co_return std::move(front.item);
   }
@@ -159,6 +168,7 @@ class prefetch_stream final : public stream<T> {
     if (!delivered_) return shared_->items->save(to);
     to.append(*delivered_);
   }
+  std::shared_ptr<const ledger> kept_counts() const override { return counts_; }
   bool has_item_ready() const override {
     const entry* const next = shared_->next_entry();
     return next != nullptr && next->item && *next->item;
@@ -206,9 +216,10 @@ class prefetch_stream final : public stream<T> {
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
   std::shared_ptr<const state> left_;  // if an item failed in the last call, the state after it
-  bool is_failed_ = false;             // the last item given
-  bool has_run_dry_ = false;           // with the end given last
-  std::optional<error> lost_;          // why there is no position to save
+  std::shared_ptr<const ledger> counts_;
+  bool is_failed_ = false;     // the last item given
+  bool has_run_dry_ = false;   // with the end given last
+  std::optional<error> lost_;  // why there is no position to save
   scope::task pump_;
   bool started_ = false;
 };

@@ -94,7 +94,8 @@ class ImageLoader(Loader[Batch]):
         seed: of shards, shuffle, crops and changes: the same seed gives the same batches, whatever the threads.
         epoch: "exact" (each sample once; ranks may differ in length), "equal" (as many on each rank, the remainder is
             left out; needs an index), "equal_repeating" (some twice instead), "resample" (shards are drawn forever).
-        epoch_samples: samples of an epoch over all ranks, whatever the data's own epochs are; None: those.
+        epoch_samples: samples of an epoch over all ranks, as many on each, whatever the data's own epochs are; with `drop_last`
+            whole batches of them, and the rest begins the next epoch. None: the data's own.
         drop_last: leaves out batches that the end of an epoch cuts short.
         rank: "auto" (torch.distributed, else torchrun's, Slurm's or MPI's variables), or (rank, number of ranks).
         lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on;
@@ -173,11 +174,14 @@ class ImageLoader(Loader[Batch]):
             o["augment"].apply(spec)
         if o["epoch_samples"] is not None:
             samples = whole("epoch_samples", o["epoch_samples"], most=2**62)
-            batches = samples // spec.world_size // max(1, spec.batch_size)
-            if batches < 1:
+            of_rank = samples // max(1, spec.world_size)
+            if spec.drop_last:
+                of_rank -= of_rank % max(1, spec.batch_size)
+            if of_rank < 1:
+                least = max(1, spec.world_size) * (max(1, spec.batch_size) if spec.drop_last else 1)
                 raise errors.usage(f"epoch_samples={o['epoch_samples']} is less than a batch of each rank",
-                                   f"give {spec.world_size * spec.batch_size} or more")
-            spec.epoch_length = batches * spec.batch_size
+                                   f"give {least} or more")
+            spec.epoch_length = of_rank
         return spec
 
     def _make_run(self, first_epoch: int) -> Any:
@@ -194,6 +198,8 @@ class ImageLoader(Loader[Batch]):
 
     def _take(self) -> Optional[Batch]:
         self._prepare()
+        if self._torch:
+            import torch  # noqa: F401  # before a batch is taken: Ctrl-C in the middle of this loses none
         got = self._kept if self._kept is not None else self._begun().next(self._torch)
         if got is None:
             return None

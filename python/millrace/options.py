@@ -28,18 +28,26 @@ class skip:
     in_a_row: int = 1000
     report: str = ""
 
+    def __post_init__(self) -> None:
+        self._limits()
+        whole("in_a_row", self.in_a_row, 0, _ALL)
+        path("report", self.report)
+
+    def _limits(self) -> tuple[int, float]:
+        """The number of samples, and the part of all, that may be skipped."""
+        if self.most is None:
+            return _ALL, 1.0
+        if isinstance(self.most, float):
+            if not 0 <= self.most <= 1:
+                raise errors.usage(f"skip({self.most})", "give a part from 0.0 to 1.0, or a number of samples as an int")
+            return _ALL, self.most
+        if isinstance(self.most, bool) or not hasattr(self.most, "__index__"):
+            raise errors.usage(f"skip({self.most!r})", "give a part from 0.0 to 1.0, or a number of samples as an int")
+        return whole("the number of samples to skip", self.most, 0, _ALL), 1.0
+
     def apply(self, spec: _core.Spec) -> None:
         """Sets it in a spec."""
-        count, rate = _ALL, 1.0
-        if isinstance(self.most, float):
-            rate = self.most
-            if not 0 <= rate <= 1:
-                raise errors.usage(f"skip({rate})", "give a part from 0.0 to 1.0, or a number of samples as an int")
-        elif self.most is not None:
-            if isinstance(self.most, bool) or not hasattr(self.most, "__index__"):
-                raise errors.usage(f"skip({self.most!r})", "give a part from 0.0 to 1.0, or a number of samples as an int")
-            count = whole("the number of samples to skip", self.most, 0, _ALL)
-        spec.set_errors(count, rate, whole("in_a_row", self.in_a_row, 0, _ALL), path("report", self.report))
+        spec.set_errors(*self._limits(), whole("in_a_row", self.in_a_row, 0, _ALL), path("report", self.report))
 
 
 @dataclass(frozen=True)

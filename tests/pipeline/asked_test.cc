@@ -268,6 +268,51 @@ TEST_F(Asked, ALoaderThatWaitsForAnItemMayBeDestroyed) {
   });
 }
 
+// Counts are those of the items that were given, however far the stages are ahead.
+TEST_F(Asked, CountsAreOfWhatWasGiven) {
+  const auto fails = [](sample s) -> result<sample> {
+    if (s.key.back() == '3') return error(errc::bad_field, "a three").key(s.key).skippable();
+    return s;
+  };
+  const plan<sample> skipping = two_epochs(urls()) | map(fails) | on_error(skip_errors());
+  for (const int ahead : {1, 5, 1000}) {
+    bounded("counts", [&] {
+      auto plain = eng_.run(skipping);
+      auto data = eng_.run(skipping | prefetch(ahead));
+      for (int ends = 0; ends < 2;) {
+        const std::string given = next_of(plain);
+        ASSERT_EQ(next_of(data), given);
+        ASSERT_EQ(data.counts().summary(), plain.counts().summary()) << given;
+        ends += given == "end" ? 1 : 0;
+      }
+      EXPECT_EQ(data.counts().epochs.size(), 2U);
+    });
+  }
+}
+
+// A program that continues after an error has skipped what failed.
+TEST_F(Asked, WhatAProgramPassesOverIsCounted) {
+  const auto fails = [](sample s) -> result<sample> {
+    if (s.key.back() == '3') return error(errc::bad_field, "a three").key(s.key).skippable();
+    return s;
+  };
+  std::vector<std::string> all = urls();
+  all.insert(all.begin() + 3, "memory:gone");
+  const plan<sample> skipping = two_epochs(all) | map(fails) | on_error(skip_errors());
+  const plan<sample> failing = two_epochs(all) | map(fails) | on_error(fail_on_error());
+  bounded("passed over", [&] {
+    auto skips = eng_.run(skipping | prefetch({.items = 3, .within_epoch = true}));
+    rest_of(skips);
+    for (const bool ahead : {false, true}) {
+      auto fails_first =
+          eng_.run(ahead ? failing | prefetch({.items = 3, .within_epoch = true}) : failing);
+      rest_of(fails_first);
+      EXPECT_EQ(fails_first.counts().summary(), skips.counts().summary());
+      EXPECT_GT(fails_first.counts().lost, 0U) << "of the shard that is gone";
+    }
+  });
+}
+
 struct number {
   int n = 0;
 };
