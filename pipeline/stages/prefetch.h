@@ -147,6 +147,7 @@ class prefetch_stream final : public stream<T> {
       s.has_room.notify_one();
       co_await s.has_item.wait();
     }
+    s.is_asked = false;
     if (s.is_empty()) co_return std::optional<T>();
     entry front = s.take();
     // What was skipped since the last position would be skipped, and counted, again.

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -76,13 +75,11 @@ class run {
     calls_.check_process();
     if (is_busy()) calls_.call([] {});  // waits for a call that was given up
     inside& in = *held_;
-    if (in.taken.empty() && !in.ended && !in.failed) take();
-    if (!in.taken.empty()) {
+    if (in.has_given_all() && !in.ended && !in.failed) take();
+    if (!in.has_given_all()) {
       in.last.clear();
-      millrace::detail::append_origins(in.last, in.taken.front());
-      std::optional<T> out(std::move(in.taken.front()));
-      in.taken.pop_front();
-      return out;
+      millrace::detail::append_origins(in.last, in.taken[in.given]);
+      return std::move(in.taken[in.given++]);
     }
     in.last.clear();
     if (in.failed) std::rethrow_exception(std::exchange(in.failed, nullptr));
@@ -201,7 +198,8 @@ class run {
     std::optional<plan<T>> what;
     std::optional<loader<T>> data;  // made and ended under `replacing`
     std::shared_mutex replacing;
-    std::deque<T> taken;        // and not given yet
+    std::vector<T> taken;  // of which `given` have been given
+    std::size_t given = 0;
     std::vector<origin> last;   // of the item given last, in this epoch
     bool ended = false;         // an end was taken after those
     std::exception_ptr failed;  // an error was, instead
@@ -261,33 +259,40 @@ class run {
     bool takes_ready_within(std::chrono::milliseconds most) {
       asked = !data->wait_for(most, how.ahead);
       if (asked) return false;
-      for (T& item : data->next_ready(how.ahead)) taken.push_back(std::move(item));
+      taken = data->next_ready(how.ahead);
+      given = 0;
       ended = taken.empty();
       asked = !ended;
       if (asked) data->wait_for(std::chrono::milliseconds(0), how.ahead);
       return true;
     }
+    // Does not return while an item is asked for, unless a handler of a signal raises: a state
+    // would have to wait for it.
     bool takes_within(std::chrono::milliseconds most) {
       constexpr std::size_t most_items = 64;
       constexpr std::size_t most_bytes = 1UL << 20;
-      using clock = std::chrono::steady_clock;
-      const auto due = clock::now() + std::chrono::milliseconds(5);
+      const auto due = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      if (has_given_all()) {
+        taken.clear();
+        given = 0;
+        taken.reserve(most_items);
+      }
+      const bool goes_on = taken.empty();
       for (std::size_t bytes = 0;;) {
         asked = !data->wait_for(most);
-        if (asked) return !taken.empty();
+        if (asked) return false;
         std::optional<T> item = data->next();
-        if (!item) {
-          ended = true;
-          return true;
-        }
+        ended = !item;
+        if (ended) return true;
         const auto kept = how.keep ? how.keep(*item) : std::nullopt;
         taken.push_back(std::move(*item));
-        if (!kept) return true;
-        bytes += *kept;
-        most = std::chrono::duration_cast<std::chrono::milliseconds>(due - clock::now());
-        if (taken.size() == most_items || bytes > most_bytes || most.count() <= 0) return true;
+        bytes += kept.value_or(most_bytes);
+        const bool is_due = std::chrono::steady_clock::now() > due;
+        if (!goes_on || is_due || taken.size() == most_items || bytes >= most_bytes) return true;
       }
     }
+    bool has_given_all() const { return given == taken.size(); }
+
     // Continues by another loader where a stopped one was. A signal may stop that one as well.
     void begin_again() {
       if (!from) from = data->save();
@@ -305,17 +310,18 @@ class run {
         stop();
       state now = from ? *from : data->save();
       if (before_last) now.hold(pending_record, last);
-      for (const T& item : taken) {
-        std::vector<origin> of;
-        millrace::detail::append_origins(of, item);
-        now.hold(pending_record, of);
+      std::vector<origin> of;
+      for (std::size_t i = given; i < taken.size(); ++i) {
+        millrace::detail::append_origins(of, taken[i]);
       }
+      now.hold(pending_record, of);
       if (ended) now.append(end_owed_record, state::record{1});
       return now;
     }
 
     void close() {
       taken.clear();
+      given = 0;
       end_loader();
       what.reset();
       eng.reset();

@@ -17,10 +17,17 @@ namespace nb = nanobind;
 namespace millrace::python {
 namespace {
 
-// How many samples are kept ready: with each goes a state that has all samples of the shuffle.
+// How many samples are kept ready. With each goes a state, which takes as long as a small sample if
+// it has a thousand samples of a shuffle, or a dozen lanes. Decoded images are not counted in the
+// budget: none is kept.
 std::size_t taken_ahead(const spec& of) {
-  constexpr std::size_t most_held = 10'000;
-  return of.shuffle <= most_held ? 16 : 0;
+  constexpr std::size_t ready = 16;
+  constexpr std::size_t of_lane = 64;
+  constexpr std::size_t most = 1'600;
+  if (of.decodes || of.world_size < 1) return 0;
+  const shard_list_options list{.world_size = of.world_size, .lanes = of.lanes};
+  const auto lanes = static_cast<std::size_t>(list.lane_count() / of.world_size);
+  return lanes * of_lane + of.shuffle <= most ? ready : 0;
 }
 
 plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {

@@ -159,26 +159,6 @@ TEST_F(Asked, GivesEachErrorInItsPlace) {
   expect_the_same("errors, read ahead", failing | prefetch(5));
 }
 
-TEST_F(Asked, AnEndOfAnEpochIsReadAheadOnlyWhereThatIsAllowed) {
-  for (const bool within : {false, true}) {
-    bounded("an end", [&] {
-      auto data = eng_.run(two_epochs(urls()) | prefetch({.items = 1000, .within_epoch = within}));
-      while (data.next()) {
-      }
-      // The stage after which nothing is left to do has read what it may.
-      data.wait_for(milliseconds(0));
-      const auto figures = data.stats().stages;
-      const auto lanes = std::ranges::find(figures, "lanes", &stage_stats::name);
-      ASSERT_NE(lanes, figures.end());
-      if (!within) return;
-      auto first = eng_.run(two_epochs(urls()));
-      std::uint64_t of_epoch = 0;
-      while (first.next()) ++of_epoch;
-      EXPECT_LE(lanes->items, of_epoch + 1) << "before the second epoch was asked for";
-    });
-  }
-}
-
 TEST_F(Asked, WaitsAsLongAsItIsTold) {
   bounded("a latch", [&] {
     std::latch open(1);
@@ -311,6 +291,79 @@ TEST_F(Asked, WhatAProgramPassesOverIsCounted) {
       EXPECT_GT(fails_first.counts().lost, 0U) << "of the shard that is gone";
     }
   });
+}
+
+// A stop in the middle of a burst of items, of which the spine has taken some for next_ready().
+TEST_F(Asked, AStopBetweenTwoReadyItemsIsAnswered) {
+  for (int stops_at = 0; stops_at < 60; ++stops_at) {
+    bounded("a stop in a burst", [&] {
+      struct stopper {
+        loader<sample>* whom = nullptr;
+        int left = 0;
+      };
+      const auto by = std::make_shared<stopper>();
+      by->left = stops_at;
+      const auto passes = [by](sample s) {
+        if (by->left-- == 0) by->whom->stop();
+        return s;
+      };
+      const plan<sample> what = interleaved(two_epochs(urls())) | map(passes) | prefetch(16);
+      auto data = eng_.run(what);
+      by->whom = &data;
+      std::size_t given = 0;
+      try {
+        for (int ends = 0; ends < 2;) {
+          const auto some = data.next_ready(16);
+          given += some.size();
+          ends += some.empty() ? 1 : 0;
+        }
+        ADD_FAILURE() << "not stopped";
+      } catch (const failure& f) {
+        EXPECT_EQ(f.kind(), errc::stopped) << f.what();
+      }
+      auto whole = eng_.run(interleaved(two_epochs(urls())));
+      for (std::size_t i = 0; i < given; ++i) next_of(whole);
+      auto resumed = eng_.run(interleaved(two_epochs(urls())));
+      resumed.restore(data.save());
+      for (int i = 0; i < 20; ++i) ASSERT_EQ(next_of(resumed), next_of(whole));
+    });
+  }
+}
+
+// Nothing of the second epoch is asked of the stages in front while the consumer is in the first.
+TEST_F(Asked, APrefetchWithinAnEpochWaitsForTheNextToBeAskedFor) {
+  for (int round = 0; round < 20; ++round) {
+    bounded("an epoch", [&] {
+      auto ends = std::make_shared<std::atomic<int>>(0);
+      class counting final : public detail::passing<sample> {
+       public:
+        counting(std::unique_ptr<stream<sample>> items, std::shared_ptr<std::atomic<int>> ends)
+            : passing(std::move(items)), ends_(std::move(ends)) {}
+        awaitable<outcome> next() override {
+          if (*ends_ == 1) *ends_ = 2;  // of the second epoch
+          auto item = co_await items_->next();
+          if (item && !*item) ++*ends_;
+          co_return item;
+        }
+
+       private:
+        std::shared_ptr<std::atomic<int>> ends_;
+      };
+      const stage<sample, sample> counted = {
+          "counting",
+          [ends](run_context& /*run*/,
+                 std::unique_ptr<stream<sample>> items) -> std::unique_ptr<stream<sample>> {
+            return std::make_unique<counting>(std::move(items), ends);
+          }};
+      auto data = eng_.run(interleaved(two_epochs(urls())) | counted |
+                           prefetch({.items = 1 + round, .within_epoch = true}));
+      while (data.next()) {
+      }
+      static_cast<void>(data.stats());  // the spine has done what it had to do by then
+      EXPECT_EQ(*ends, 1) << round;
+      EXPECT_TRUE(data.next());
+    });
+  }
 }
 
 struct number {
