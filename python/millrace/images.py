@@ -199,7 +199,7 @@ class ImageLoader(Loader[Batch]):
     def _take(self) -> Optional[Batch]:
         self._prepare()
         if self._torch:
-            import torch  # noqa: F401  # before a batch is taken: Ctrl-C in the middle of this loses none
+            importlib.import_module("torch")  # before a batch is taken: Ctrl-C in the middle of this loses none
         got = self._kept if self._kept is not None else self._begun().next(self._torch)
         if got is None:
             return None

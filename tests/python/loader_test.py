@@ -296,7 +296,10 @@ class Errors(Case):
         for shards in (None, 5, b"train-000000.tar", [b"train-000000.tar"], [], [5]):
             with self.assertRaisesRegex(mr.UsageError, "shards"):
                 loader(shards)
-        for options in ({"memory": -5}, {"memory": 1.5}, {"on_error": mr.skip("x")}, {"on_error": mr.skip(True)},
+        for most in ("x", True, -1, 1.5, float("nan")):
+            with self.assertRaises(mr.UsageError, msg=most):
+                mr.skip(most)
+        for options in ({"memory": -5}, {"memory": 1.5},
                         {"augment": mr.Augment(policy=None)}, {"augment": mr.Augment(ops="x")}, {"augment": mr.Augment(gray="x")}):
             with self.assertRaises(mr.UsageError, msg=options):
                 loader(**options)
@@ -307,6 +310,42 @@ class Errors(Case):
         data = loader(pathlib.Path(f"train-{i:06}.tar") for i in range(4))
         self.assertEqual(sum(len(b.labels) for b in pickle.loads(pickle.dumps(data))), 400)
         self.assertEqual(sum(1 for _ in mr.samples(f"train-{i:06}.tar" for i in range(2))), 200)
+
+    def test_counts_are_of_what_the_loop_was_given(self):
+        write = [(f"{i:04}", "x" if i % 4 == 0 else None) for i in range(64)]
+        with tarfile.open("mixed.tar", "w") as tar, tarfile.open("train-000000.tar") as good:
+            members = [(m.name, good.extractfile(m).read()) for m in good if m.name.endswith(".jpg")]
+            for i, (key, bad) in enumerate(write):
+                for name, of in ((f"{key}.jpg", b"no image" if bad else members[i][1]), (f"{key}.cls", b"1")):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(of)
+                    tar.addfile(info, io.BytesIO(of))
+        data = loader("mixed.tar", batch_size=8, on_error=mr.skip(), prefetch=4)
+        for epoch in range(1, 4):
+            for step, _ in enumerate(data, 1):
+                said = data.skipped()
+                self.assertEqual(said["delivered"], 48 * (epoch - 1) + 8 * step)
+                self.assertLessEqual(said["skipped"]["bad_image"], 16 * epoch)
+            said = data.skipped()
+            self.assertEqual((said["delivered"], said["skipped"], said["lost"]), (48 * epoch, {"bad_image": 16 * epoch}, 0))
+
+    def test_a_loop_that_goes_on_after_errors_counts_them(self):
+        data, given, failed = loader("bad-0.tar", batch_size=5), 0, 0
+        while data.epoch == 0:
+            try:
+                for batch in data:
+                    given += len(batch.labels)
+            except mr.Error:
+                failed += 1
+        self.assertGreater(failed, 0)
+        said = data.skipped()
+        self.assertEqual((said["delivered"], sum(said["skipped"].values())), (given, failed))
+
+    def test_epoch_samples_are_the_length_of_an_epoch(self):
+        for rank, most, drop, wanted in (((0, 1), 100, False, 100), ((0, 1), 100, True, 96), ((1, 2), 100, False, 50), ((0, 1), 5, False, 5)):
+            data = loader(batch_size=16, epoch_samples=most, drop_last=drop, rank=rank)
+            self.assertEqual([sum(len(b.labels) for b in data) for _ in range(2)], [wanted] * 2)
+            self.assertEqual(len(data), wanted // 16 if drop else -(-wanted // 16))
 
     def test_are_skipped_and_counted(self):
         data = loader("bad-0.tar", on_error=mr.skip(4))
