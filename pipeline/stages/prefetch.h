@@ -20,10 +20,11 @@ struct prefetch {
   // All options of it.
   struct options {
     int items;  // 1 to 2^20
-    // The next epoch is not begun before its first item is asked for: at the end of one, counts()
-    // are of what came before it.
+    // The next epoch is not begun here before its first item is asked for. Stages before this one
+    // that take items ahead themselves, such as map() with threads, begin it all the same.
     bool within_epoch = false;
   };
+  // As given.
   options how;
 
   // Throws `failure` (usage) for a number out of range.

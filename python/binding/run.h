@@ -57,6 +57,7 @@ class run {
                 "(docs/stages.md)");
 
  public:
+  // Begins nothing yet.
   explicit run(engine_options options, plan_maker<T> maker, taking<T> how = {})
       : held_(std::make_shared<inside>()) {
     held_->options = std::move(options);

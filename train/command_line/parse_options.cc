@@ -97,7 +97,7 @@ void add_order(flag_set& f, train_options& o) {
                                                   {"exact", train_epochs::exact}};
   f.choice(
       "--mode", o.mode, modes,
-      "equal: as many batches on every rank, what is left over is left out; exact: each sample "
+      "equal: as many batches on every rank, the remainder is dropped; exact: each sample "
       "once, the last batches are smaller; resample: shards drawn with replacement, needs an epoch "
       "length");
   constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
@@ -111,7 +111,7 @@ void add_order(flag_set& f, train_options& o) {
   f.flag("--synthetic", o.synthetic,
          "train on batches that are made once, on the device, to measure the model alone");
   f.number("--max-steps", o.max_steps, 0, "STEPS",
-           "most steps to take; 0: only --epochs limits them");
+           "maximum number of steps; 0: only --epochs limits them");
   f.number("--prefetch", o.prefetch, 1, 1024, "BATCHES",
            "batches to prepare ahead of the one in use");
 }
@@ -226,7 +226,7 @@ void add_optimizer(flag_set& f, train_options& all) {
                                               {"norms", decayed::without_norms}};
   f.choice("--no-decay", o.decays, decays,
            "norms: no weight decay of parameters of one dimension: norms and biases");
-  f.number("--clip-norm", o.clip_norm, 0, "N", "largest norm of the gradient; 0: not clipped");
+  f.number("--clip-norm", o.clip_norm, 0, "N", "clip the gradient to this norm; 0: not clipped");
 }
 
 void add_rate(flag_set& f, schedule_options& o) {
