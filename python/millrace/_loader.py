@@ -196,8 +196,7 @@ class Loader(Generic[T]):
         short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "left_out" and
         "without_companion" (that a joined shard or table does not have: with missing="skip", and with "none"),
         "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts.
-        Apart from "delivered" they count what has been read, which is a few batches, or 16 samples, ahead of the loop, but
-        not in the next epoch of samples."""
+        They are of what the loop was given; of samples, which are taken several at a time, up to 64 further."""
         return self._last[0] if self._last is not None else self._begun().counts()
 
     def stats(self) -> dict[str, Any]:
