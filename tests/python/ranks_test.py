@@ -31,7 +31,8 @@ class Steps(Case):
     def ranks(self, world, program, *arguments):
         """What each rank has put into `said`, and exit codes with texts."""
         out = self.folder / f"out{len(list(self.folder.glob('out*')))}-{world}"
-        text = textwrap.dedent(PROGRAM) + textwrap.dedent(program) + '\njson.dump(said, open(f"{out}.{rank}", "w"))\n'
+        text = textwrap.dedent(PROGRAM) + textwrap.dedent(program) + '\njson.dump(said, open(f"{out}.{rank}", "w"))\n' \
+            "torch.distributed.destroy_process_group()\n"  # threads of Gloo end the process by a signal, rarely
         started = [subprocess.Popen([sys.executable, "-c", text, str(rank), str(world), str(self.folder), str(out), *map(str, arguments)],
                                     cwd=self.folder, env=harness.CLEAN | {"PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1"}, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(world)]
