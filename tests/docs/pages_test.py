@@ -21,6 +21,7 @@ SNIPPETS = """engine with options: 400
 environment and options: 400
 epochs of a loader: 1200
 items one by one: 400
+items in slices: 400
 missing: 0
 images of a batch: 8
 broken: 2

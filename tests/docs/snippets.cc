@@ -66,6 +66,18 @@ void items_one_by_one(engine& eng) {
   print("items one by one", images);
 }
 
+void look_at_the_screen() {}
+
+void items_in_slices(engine& eng) {
+  std::size_t images = 0;
+  auto data = eng.run(training_plan(urls, 1));
+  while (!data.wait_for(std::chrono::milliseconds(50), 8)) look_at_the_screen();
+  for (auto some = data.next_ready(8); !some.empty(); some = data.next_ready(8)) {
+    for (auto& b : some) images += b.size();
+  }
+  print("items in slices", images);
+}
+
 std::size_t errors_of_a_run(engine& eng, const std::string& spec) {
   try {
     auto data = eng.run(training_plan(expand(spec), 1));
@@ -268,6 +280,7 @@ int main() try {
   engine eng(engine_options::from_environment());
   epochs_of_a_loader(eng);
   items_one_by_one(eng);
+  items_in_slices(eng);
   print("missing", errors_of_a_run(eng, "none.tar"));
   print("broken", errors_of_a_run(eng, "broken.tar"));
   notices();
