@@ -229,17 +229,23 @@ class run final : public run_base {
 
   awaitable<void> pull() override {
     items_.reserve(items_asked_);
-    before_next_ = root_->kept_state();
-    return pull_by(this);
+    before_next_ = nullptr;
+    std::exception_ptr thrown = broken_;
+    try {
+      if (!thrown) before_next_ = root_->kept_state();
+    } catch (...) {  // by save() of a stage
+      thrown = std::current_exception();
+      if (!error_of(thrown, "the plan").is_skippable()) broken_ = thrown;
+    }
+    return pull_by(this, thrown);
   }
 
-  static awaitable<void> pull_by(run* self) {
-    std::exception_ptr thrown;
+  static awaitable<void> pull_by(run* self, std::exception_ptr thrown) {
     result<void> given;
     bool ended = false;
     try {
       if (self->is_to_end()) given = run_stopped();
-      bool takes_more = given.has_value();
+      bool takes_more = !thrown && given.has_value();
       while (takes_more) {
         auto item = co_await self->root_->next();
         ended = item && !*item;
@@ -263,6 +269,7 @@ class run final : public run_base {
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
   std::shared_ptr<const state> before_next_;  // spine: what is asked for; null: not kept
+  std::exception_ptr broken_;                 // spine: what every pull() ends by
   // Of the spine from ask() to pulled(), and of the owner's thread otherwise.
   std::size_t items_asked_ = 1;
   std::vector<T> items_;
