@@ -41,8 +41,8 @@ void limit_cpus(cgroup_limits& limits, std::optional<double> quota, std::optiona
 // that of the host, of which only the root is visible: what is not there is passed over.
 template <typename F>
 void for_group_and_above(const fs::path& controller, std::string_view path, F read) {
-  fs::path group = fs::path(path).lexically_normal().relative_path();
-  if (group.begin() != group.end() && *group.begin() == "..") group.clear();
+  fs::path group = fs::path(path).relative_path();
+  if (std::ranges::find(group, fs::path("..")) != group.end()) group.clear();  // not in this view
   for (; !group.empty(); group = group.parent_path()) read(controller / group);
   read(controller);
 }

@@ -54,6 +54,7 @@ class skip_counter final : public error_counter {
   run_context& run_;
   error_policy policy_;
   std::string record_;
+  int number_;  // of the policy in the plan, from 1
   std::string lost_record_;
   std::uint64_t newly_lost() const;
   bool is_first() const { return record_ == skipped_record; }  // policy of the plan
@@ -99,6 +100,7 @@ skip_counter::skip_counter(run_context& run, error_policy policy)
     : run_(run),
       policy_(std::move(policy)),
       record_(run.record_of(skipped_record)),
+      number_(run.stages_of_a_kind.at(skipped_record)),
       lost_record_(run.record_of(lost_record)) {
   if (policy_.report.empty()) return;
   report_ = std::make_shared<const line_file>(policy_.report, "the report of skipped samples");
@@ -268,8 +270,9 @@ std::optional<error> skip_counter::on_failure(const error& why) {
   return std::nullopt;
 }
 
-// The program was told by the exception.
+// The program was told by the exception; or a later policy, if there is one, which has counted it.
 void skip_counter::on_passed_over(const error& why) {
+  if (number_ != run_.stages_of_a_kind.at(skipped_record)) return;
   auto& listed = run_.counts.first_skipped;
   if (count(why) && listed.size() < ledger::max_listed) listed.push_back(why.message());
 }

@@ -50,6 +50,7 @@ TEST(Host, TheRootLimitsAContainerThatSeesNoMore) {
     const fake_host host;
     host.write("proc/self/cgroup", std::string("0::") + path);
     host.write("sys/fs/cgroup/memory.max", "1000000");
+    host.write("sys/fs/cgroup/other/memory.max", "1000");  // of others, under the same name
     EXPECT_EQ(host.limits().memory_bytes, 1e6) << path;
   }
 }

@@ -366,6 +366,21 @@ TEST_F(Asked, APrefetchWithinAnEpochWaitsForTheNextToBeAskedFor) {
   }
 }
 
+// The first policy passes errors on, the second one skips them: each is counted once.
+TEST_F(Asked, WhatALaterPolicySkipsIsCountedOnce) {
+  const auto fails = [](sample s) -> result<sample> {
+    if (s.key.back() == '3') return error(errc::bad_field, "a three").key(s.key).skippable();
+    return s;
+  };
+  const plan<sample> failing = two_epochs(urls()) | map(fails);
+  bounded("two policies", [&] {
+    auto one = eng_.run(failing | on_error(skip_errors()));
+    auto two = eng_.run(failing | on_error(fail_on_error()) | on_error(skip_errors()));
+    EXPECT_EQ(rest_of(one), rest_of(two));
+    EXPECT_EQ(one.counts().summary(), two.counts().summary());
+  });
+}
+
 struct number {
   int n = 0;
 };

@@ -52,6 +52,19 @@ class Embedding : public testing::text_shards {
     ADD_FAILURE() << "nothing was thrown";
     return {};
   }
+  // Batches of two images, by an engine with this allocator.
+  std::unique_ptr<loader<host_batch>> batches_by(host_allocator& allocator) {
+    const std::string path = folder_ / "f.tar";
+    write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
+    auto how = with_memory_store(store_);
+    how.allocator = &allocator;
+    engine eng(how);  // the loader keeps what it needs of it
+    return std::make_unique<loader<host_batch>>(eng.run(shards({path}) | untar() | group_by_key() |
+                                                        decode_jpeg({.size = 32}) |
+                                                        batch({.size = 2})));
+  }
+
+  const testing::temporary_folder folder_;
   engine eng_{with_memory_store(store_)};
 };
 
@@ -95,17 +108,10 @@ TEST_F(Embedding, AnAllocatorThatThrowsIsNamed) {
     }
     void release(std::byte* /*data*/, std::size_t /*size*/) noexcept override {}
   } allocator;
-  const testing::temporary_folder folder;
-  const std::string path = folder / "f.tar";
-  write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
-  auto how = with_memory_store(store_);
-  how.allocator = &allocator;
-  engine eng(how);
-  auto data = eng.run(shards({path}) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
-                      batch({.size = 2}));
+  const auto data = batches_by(allocator);
   const std::string said = "the host_allocator threw std::runtime_error: pinned memory is gone";
-  EXPECT_EQ(error_of_call([&] { data.next(); }).what(), said);
-  EXPECT_EQ(error_of_call([&] { data.save(); }).what(), said);
+  EXPECT_EQ(error_of_call([&] { data->next(); }).what(), said);
+  EXPECT_EQ(error_of_call([&] { data->save(); }).what(), said);
 }
 
 TEST_F(Embedding, AnAllocatorWithoutMemoryIsNamed) {
@@ -114,15 +120,8 @@ TEST_F(Embedding, AnAllocatorWithoutMemoryIsNamed) {
     std::byte* allocate(std::size_t /*size*/) override { return nullptr; }
     void release(std::byte* /*data*/, std::size_t /*size*/) noexcept override {}
   } allocator;
-  const testing::temporary_folder folder;
-  const std::string path = folder / "f.tar";
-  write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
-  auto how = with_memory_store(store_);
-  how.allocator = &allocator;
-  engine eng(how);
-  auto data = eng.run(shards({path}) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
-                      batch({.size = 2}));
-  EXPECT_EQ(error_of_call([&] { data.next(); }).kind(), errc::no_memory);
+  const auto data = batches_by(allocator);
+  EXPECT_EQ(error_of_call([&] { data->next(); }).kind(), errc::no_memory);
 }
 
 // Returns an error of this kind where it is opened, or once it is read.
