@@ -348,7 +348,7 @@ class Reading(unittest.TestCase):
         with harness.Nginx(self.folder / "nginx", self.folder, "limit_rate 20m;") as server:
             process = harness.start("millrace", "digest", server.url + "/big.tar",
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                    env={"MILLRACE_HTTP_BACKOFF": "0.05", "MILLRACE_LOG": "debug"})
+                                    env={"MILLRACE_HTTP_BACKOFF": "0.05", "MILLRACE_HTTP_ATTEMPTS": "40", "MILLRACE_LOG": "debug"})
             # The line about the first retry says that the crash was noticed in mid-body.
             server.kill()
             line = process.stderr.readline().decode()

@@ -260,7 +260,7 @@ class LocalRanks(training.WithShards):
         """Its weights take a while to write, in the background."""
         process = self.start("--nproc", 2, "--restarts", 1, "--model", "resnet18", "--size", 33, "--batch-size", 2, "--max-steps", 6,
                              "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 2)
-        harness.wait_until(lambda: list(self.folder.glob("c/.partial-*")) or self.checkpoints() or process.poll() is not None)
+        harness.wait_until(lambda: list(self.folder.glob("c/.partial-step-*")) or self.checkpoints() or process.poll() is not None)
         os.kill(children_of(process.pid)[1], signal.SIGKILL)
         _, said = self.ended(process)
         self.assertIn("restart 1 of 1, from the newest checkpoint", said)

@@ -70,9 +70,10 @@ class Determinism(TrainTest):
             process = harness.start(
                 "millrace-train", "--shards", server.url + "/train-{000000..000005}.tar", "--metrics", metrics, *TRIVIAL,
                 "--shuffle", "100", "--batch-size", "16", *map(str, common), stderr=subprocess.PIPE, text=True,
-                env={"MILLRACE_READ_CHUNK": "64K", "MILLRACE_READ_AHEAD": "1", "MILLRACE_HTTP_BACKOFF": "0.05"})
+                env={"MILLRACE_READ_CHUNK": "64K", "MILLRACE_READ_AHEAD": "1", "MILLRACE_HTTP_BACKOFF": "0.05",
+                     "MILLRACE_HTTP_ATTEMPTS": "40"})  # nginx tries for seconds to listen again
             for restart in range(5):
-                harness.wait_until(lambda: len(steps(metrics) if metrics.exists() else {}) > 4 * restart, 120)
+                harness.wait_until(lambda: len(steps(metrics) if metrics.exists() else {}) > 4 * restart or process.poll() is not None, 120)
                 server.kill()
                 server.start()
             _, said = process.communicate(timeout=240)
