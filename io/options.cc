@@ -22,7 +22,7 @@ void add_reading(option_list<source_options>& list) {
                         "bytes of one read of a file, and of one buffer of an HTTP body"))
       .add("read_ahead", &o::read_ahead,
            integer_setting("MILLRACE_READ_AHEAD", 1, 1024,
-                           "chunks that are read ahead of the one in use, for each open shard"))
+                           "most chunks read ahead of the one in use, for each open shard"))
       .add("read_depth", &o::read_depth,
            integer_setting("MILLRACE_READ_DEPTH", 1, 4096,
                            "reads at once on a device that has no gate (auto: by measurement)"))

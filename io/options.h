@@ -24,7 +24,9 @@ enum class direct_reads {
 // Options of reading. Every field but the last two is also a MILLRACE_ variable.
 struct source_options {
   std::size_t chunk_bytes = 2_MiB;  // of one read and its buffer
-  int read_ahead = 8;  // chunks ready or under way beyond the one in use, for each open shard
+  // The most chunks ready or under way beyond the one in use, for each open shard. A file that is
+  // read without a gate has two until its consumer has to wait.
+  int read_ahead = 8;
   int read_depth = 0;  // reads under way at once on one device; 0: by measurement
   direct_reads direct = direct_reads::automatic;  // past the page cache
   bool drop_cache = false;  // drop pages from the page cache once they have been read

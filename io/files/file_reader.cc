@@ -103,6 +103,8 @@ file_reader::file_reader(source_context context, std::shared_ptr<readable_file> 
       end_(end),
       dropped_to_(offset),
       window_(std::move(window)),
+      most_ahead_(static_cast<std::size_t>(context_.options.read_ahead)),
+      ahead_(std::min<std::size_t>(2, most_ahead_)),
       keeps_(std::move(keeps)) {}
 
 awaitable<void> file_reader::run() {
@@ -124,8 +126,14 @@ file_reader::piece file_reader::next_piece() {
 }
 
 awaitable<result<void>> file_reader::read_one() {
-  const auto most = static_cast<std::size_t>(context_.options.read_ahead);
-  while (window_->chunks() >= most) co_await window_->changed();
+  // A consumer that never waits needs no more chunks ahead, and each is memory.
+  while (window_->chunks() >= ahead_) {
+    if (window_->take_late()) {
+      ahead_ = std::min(2 * ahead_, most_ahead_);
+    } else {
+      co_await window_->changed();
+    }
+  }
   const auto asked = steady_clock::now();
   auto into = co_await context_.memory->acquire(chunk_, keeps_);
   if (!into) co_return into.error();

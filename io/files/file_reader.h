@@ -10,10 +10,11 @@ namespace millrace {
 
 // Reads a range of one file ahead of its consumer, chunk by chunk, into `window`.
 //
-// On a device without a gate, up to options.read_ahead chunks at a time, as many as the device's
-// depth allows. On a gated device, an extent at a time: acquires the extent's memory before it asks
-// for the turn, gives all chunks to the device at once, and passes the turn on when only its last
-// few milliseconds are left, so that the device never waits.
+// On a device without a gate, two chunks at a time, as many as the device's depth allows, and twice
+// as many each time that the consumer has to wait, up to options.read_ahead. On a gated device, an
+// extent at a time: acquires the extent's memory before it asks for the turn, gives all chunks to
+// the device at once, and passes the turn on when only its last few milliseconds are left, so that
+// the device never waits.
 class file_reader : public std::enable_shared_from_this<file_reader> {
  public:
   file_reader(source_context context, std::shared_ptr<readable_file> from, std::uint64_t offset,
@@ -52,6 +53,8 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   std::uint64_t end_;
   std::uint64_t dropped_to_;
   std::shared_ptr<read_window> window_;
+  std::size_t most_ahead_;
+  std::size_t ahead_;                     // chunks that the window may have now, without a gate
   std::shared_ptr<memory_holder> keeps_;  // the consumer, if it keeps bytes that it was given
 };
 

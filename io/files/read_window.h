@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "engine/base/result.h"
 #include "engine/coroutines/async.h"
@@ -56,6 +57,7 @@ class read_window {
       if (!chunks_.empty() && chunks_.front()->done) break;
       if (chunks_.empty() && failed_) co_return *failed_;
       if (chunks_.empty() && ended_) co_return bytes();
+      late_ = late_ || (has_given_ && !starving_);
       starving_ = true;
       changed_.notify_all();
       co_await arrived_.wait();
@@ -65,6 +67,7 @@ class read_window {
     chunks_.pop_front();
     bytes_ -= first->size;
     changed_.notify_all();
+    has_given_ = true;
     if (first->failed) co_return *first->failed;
     co_return std::move(first->data);
   }
@@ -73,6 +76,8 @@ class read_window {
   std::size_t bytes_ahead() const { return bytes_; }
   // Whether the reader waits and no chunk is being read.
   bool starving() const { return starving_ && chunks_.empty(); }
+  // Whether the reader has begun to wait for a chunk, other than the first, since the last call.
+  bool take_late() { return std::exchange(late_, false); }
   // Waits until a chunk is taken, or the reader waits for one.
   awaitable<void> changed() { return changed_.wait(); }
 
@@ -85,6 +90,8 @@ class read_window {
   std::deque<std::shared_ptr<chunk>> chunks_;
   std::size_t bytes_ = 0;
   bool starving_ = false;
+  bool has_given_ = false;
+  bool late_ = false;
   bool ended_ = false;
   std::optional<error> failed_;
   condition arrived_;

@@ -105,6 +105,38 @@ class Source : public ::testing::Test {
     }
   }
 
+  // Reads `chunks` chunks, each as soon as it is asked for or, if `is_slow`, once it and the next
+  // one have been read, and then until the file is read ahead no further. Returns what is held
+  // then.
+  awaitable<std::size_t> memory_after(scope* tasks, std::shared_ptr<memory_share> memory,
+                                      std::string path, std::size_t chunks, bool is_slow) {
+    source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
+    auto source = co_await sources_.open(std::move(context), path);
+    result<bytes> piece = bytes();
+    const auto until_read = [this](std::size_t chunks) -> awaitable<void> {
+      while (counters_.bytes < chunks * 64_KiB) {
+        co_await asio::post(co_await this_executor, no_throw);
+      }
+    };
+    for (std::size_t i = 0; i < chunks; ++i) {
+      if (is_slow) co_await until_read(i + 2);
+      piece = co_await (*source)->read();
+    }
+    const auto ahead = static_cast<std::size_t>(options_.read_ahead);
+    co_await until_read(chunks + (is_slow ? 2 : ahead));
+    co_return memory->in_use();
+  }
+  std::size_t memory_after(const std::string& path, bool is_slow) {
+    auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
+    scope tasks(threads_.io(0).executor());
+    counters_ = {};
+    const std::size_t held =
+        run_on(threads_.io(0), memory_after(&tasks, memory, path, 40, is_slow));
+    asio::post(threads_.io(0).context(), [&] { tasks.stop(); });
+    run_on(threads_.io(0), tasks.join());
+    return held;
+  }
+
   awaitable<result<std::string>> inflate(std::string url, std::uint64_t offset) {
     auto memory = std::make_shared<memory_share>("test", 1_MiB, default_host_allocator());
     scope tasks(threads_.io(0).executor());
@@ -133,6 +165,12 @@ class Source : public ::testing::Test {
   testing::shard_server server_;
   testing::temporary_folder folder_;
 };
+
+TEST_F(Source, AFileIsReadAheadAsFarAsItsReaderNeeds) {
+  const auto path = folder_.write("a.tar", numbered(100 * 64_KiB));
+  EXPECT_EQ(memory_after(path, true), 3 * 64_KiB);   // one in hand, two ahead
+  EXPECT_EQ(memory_after(path, false), 9 * 64_KiB);  // a reader that waits: eight
+}
 
 TEST_F(Source, Files) {
   const std::string content = numbered(1'000'001);
