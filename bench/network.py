@@ -1,10 +1,11 @@
 """millrace beside its peers over HTTP: curl --parallel, aria2c, wrk, webdataset over pipe:curl.
 
-    python3 bench/network.py [--rounds 5] [--folder DIR] [CASE...]
+    python3 bench/network.py [--rounds 5] [--folder DIR] [--small] [CASE...]
 
 Makes its objects, starts its own nginx (one worker, sendfile) on loopback, and runs the clients in turns, a
 round of all of them after the other; prints medians as a table. CASE: shards object tls small link delay
-webdataset slow cache. `link` makes a network namespace with a token bucket, and needs root.
+webdataset slow cache. `link` makes a network namespace with a token bucket, and needs root. A client that is not
+installed is left out. --small: little of everything, to try the script itself.
 """
 
 import argparse
@@ -56,8 +57,8 @@ def timed(command, size, env=None, prefix=()):
     return Figure(size / 1e6 / seconds, (used.ru_utime + used.ru_stime) / (size / 1e9))
 
 
-def bench(urls, *flags, env=None, prefix=()):
-    out = subprocess.run([*prefix, MILLRACE, "bench", "http", *urls, *map(str, flags), "--json"],
+def bench(urls, *flags, of="http", env=None, prefix=()):
+    out = subprocess.run([*prefix, MILLRACE, "bench", of, *urls, *map(str, flags), "--json"],
                          env=harness.CLEAN | (env or {}), capture_output=True, text=True)
     if out.returncode != 0:
         raise RuntimeError(out.stderr)
@@ -103,6 +104,9 @@ def in_turns(rounds, clients):
     figures = collections.defaultdict(list)
     for _ in range(rounds):
         for name, run in clients.items():
+            program = name.split()[0].rstrip(",")
+            if program in ("curl", "aria2c", "wrk") and not shutil.which(program):
+                continue
             figures[name].append(run())
     return {name: Figure(*(statistics.median(column) for column in zip(*runs)))
             for name, runs in figures.items()}
@@ -122,13 +126,14 @@ def report(case, asked, figures):
 class Setup:
     """The objects and the server."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, small):
         self.folder = folder
         self.www = folder / "www"
+        self.shard, self.big, self.objects, self.seconds = (MIB, 96 * MIB, 20, 1) if small else (256 * MIB, 1024 * MIB, 2000, 2)
         for i in range(8):
-            make(self.www / f"s{i}.tar", 256 * MIB)
-        make(self.www / "big.bin", 1024 * MIB)
-        for i in range(2000):
+            make(self.www / f"s{i}.tar", self.shard)
+        make(self.www / "big.bin", self.big)
+        for i in range(self.objects):
             make(self.www / "small" / f"{i:04}.jpg", 110 * 1024)
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-keyout",
                         folder / "key.pem", "-out", folder / "cert.pem", "-subj", "/CN=localhost", "-addext",
@@ -149,13 +154,13 @@ class Setup:
 
 
 def case_shards(s, rounds):
-    size = 8 * 256 * MIB
+    size = 8 * s.shard
     urls = s.shards(s.url)
     report("8 shards of 256 MiB, 8 connections", "1.1, CPU 0.75", in_turns(rounds, {
         "millrace": lambda: bench(urls, "--connections", 8, "--once"),
         "curl --parallel": lambda: curl(urls, 8, size),
         "aria2c -x8 -s8": lambda: aria2(urls, 8, 8, size),
-        "wrk -t1 -c8": lambda: wrk(urls[0], 8, 2)}))
+        "wrk -t1 -c8": lambda: wrk(urls[0], 8, s.seconds)}))
 
 
 def case_object(s, rounds):
@@ -163,12 +168,12 @@ def case_object(s, rounds):
     report("one object of 1 GiB", "1.0", in_turns(rounds, {
         "millrace": lambda: bench([url], "--connections", 1, "--once"),
         "millrace --split 16": lambda: bench([url], "--connections", 1, "--split", 16, "--once"),
-        "curl": lambda: curl([url], 1, 1024 * MIB),
-        "aria2c -x16": lambda: aria2([url], 1, 16, 1024 * MIB)}))
+        "curl": lambda: curl([url], 1, s.big),
+        "aria2c -x16": lambda: aria2([url], 1, 16, s.big)}))
 
 
 def case_tls(s, rounds):
-    size = 8 * 256 * MIB
+    size = 8 * s.shard
     urls = s.shards(s.tls)
     env = {"MILLRACE_CA_FILE": str(s.folder / "cert.pem")}
     report("the same by TLS", "1.0", in_turns(rounds, {
@@ -177,16 +182,16 @@ def case_tls(s, rounds):
 
 
 def case_small(s, rounds):
-    urls = [f"{s.url}/small/{i:04}.jpg" for i in range(2000)]
-    size = 2000 * 110 * 1024
+    urls = [f"{s.url}/small/{i:04}.jpg" for i in range(s.objects)]
+    size = s.objects * 110 * 1024
     script = s.folder / "small.lua"
-    script.write_text('i = 0\nrequest = function()\n  i = (i + 1) % 2000\n'
+    script.write_text(f'i = 0\nrequest = function()\n  i = (i + 1) % {s.objects}\n'
                       '  return wrk.format("GET", string.format("/small/%04d.jpg", i))\nend\n')
     report("2,000 objects of 110 KB", "1.0", in_turns(rounds, {
-        "millrace": lambda: bench(urls, "--connections", 8, "--seconds", 2),
+        "millrace": lambda: bench(urls, "--connections", 8, "--seconds", s.seconds),
         "millrace, once": lambda: bench(urls, "--connections", 8, "--once"),
         "curl --parallel, once": lambda: curl(urls, 8, size),
-        "wrk -t1 -c8": lambda: wrk(s.url, 8, 2, script)}))
+        "wrk -t1 -c8": lambda: wrk(s.url, 8, s.seconds, script)}))
 
 
 class Link:
@@ -286,15 +291,16 @@ class DelayingServer(LoopServer):
 def case_delay(s, rounds):
     server = DelayingServer(s.www / "big.bin", 0.02)
     script = s.folder / "ranges.lua"
-    script.write_text('i = 0\nrequest = function()\n  i = (i + 1) % 1024\n  return wrk.format("GET", "/object", '
+    script.write_text(f'i = 0\nrequest = function()\n  i = (i + 1) % {s.big // MIB}\n'
+                      '  return wrk.format("GET", "/object", '
                       '{["Range"] = string.format("bytes=%d-%d", i * 1048576, i * 1048576 + 1048575)})\nend\n')
     env = {"MILLRACE_HTTP_PART": "1M"}
     try:
         report("20 ms to every first byte, parts of 1 MiB, 64 at once", "0.95 of wrk", in_turns(rounds, {
             "millrace": lambda: bench([server.url], "--connections", 1, "--split", 64, "--once", env=env),
             "millrace, 64 readers": lambda: bench([server.url], "--connections", 64, "--range", "1M",
-                                                  "--seconds", 2),
-            "wrk -t1 -c64": lambda: wrk(server.url, 64, 2, script)}))
+                                                  "--seconds", s.seconds),
+            "wrk -t1 -c64": lambda: wrk(server.url, 64, s.seconds, script)}))
     finally:
         server.stop()
 
@@ -306,7 +312,7 @@ for sample in webdataset.WebDataset(["pipe:curl -s -L " + u for u in sys.argv[1:
 
 
 def case_webdataset(s, rounds):
-    harness.fake(s.www, "samples", 8, 2000, size=128)
+    harness.fake(s.www, "samples", 8, s.objects, size=128)
     names = sorted(p.name for p in s.www.glob("samples-*.tar"))
     size = sum((s.www / n).stat().st_size for n in names)
     urls = [f"{s.url}/{n}" for n in names]
@@ -367,7 +373,7 @@ def case_cache(s, rounds):
     for where, direct in ("from the disk", {"MILLRACE_DIRECT": "on"}), ("from the page cache", {"MILLRACE_DIRECT": "off"}):
         report(f"the second epoch, from the cache, {where}", "0.97 of the files", in_turns(rounds, {
             "millrace": lambda: bench(urls, "--connections", 8, "--once", env=env | direct),
-            "the files themselves": lambda: bench(files, "--connections", 8, "--once", env=direct)}))
+            "the files themselves": lambda: bench(files, "--streams", 8, "--seconds", s.seconds, of="disk", env=direct)}))
     shutil.rmtree(s.folder / "cache")
 
 
@@ -379,13 +385,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/millrace-bench-http"))
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     arguments = parser.parse_args()
     unknown = set(arguments.cases) - set(CASES)
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    s = Setup(arguments.folder)
+    s = Setup(arguments.folder, arguments.small)
     try:
         for name in arguments.cases or CASES:
             CASES[name](s, arguments.rounds)

@@ -42,8 +42,8 @@ struct job_place {
 // "rank 3 of 8, by Slurm; rank 0 is at node1:15042"; "one process" without a launcher.
 std::string text_of(const job_place& place);
 
-// Whether the environment names another rank than 0, even if it is wrong otherwise: for what is
-// reported before, or because, the place cannot be made out. Never throws.
+// Whether the environment gives a rank other than 0, even if the rest of it is invalid: for errors
+// that are reported before the place is known. Never throws.
 bool is_other_rank(const job_place::variables& environment);
 
 // The variables of this process.

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// The source of payload memory. The default maps pages; a program with a GPU passes one that
-// returns pinned memory (engine_options::allocator). Called from any thread.
+// The source of memory for data. The default maps pages. engine_options::allocator is that of
+// batches: a program with a GPU passes one that returns pinned memory. Called from any thread.
 class host_allocator {
  public:
   virtual ~host_allocator() = default;

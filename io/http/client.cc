@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine/coroutines/async.h"
+#include "engine/coroutines/shared_call.h"
 #include "engine/threads/blocking.h"
 #include "io/hashes.h"
 #include "io/http/dialer.h"
@@ -351,13 +352,14 @@ class pooled_client final : public http_client {
     return *text;
   }
 
-  // Made with the first connection that needs it: reading the host's certificates takes
-  // milliseconds.
+  // Made for the first connection that needs it, for which the others wait: reading the host's
+  // certificates takes 20 ms of a CPU.
   awaitable<result<tls_context*>> tls() {
     if (!tls_) {
-      auto made = co_await blocking([this] { return make_tls_context(options_.tls); });
+      auto made = co_await making_tls_(
+          [this] { return blocking([this] { return make_tls_context(options_.tls); }); });
       if (!made) co_return made.error();
-      if (!tls_) tls_ = std::move(*made);  // else another connection was faster
+      if (!tls_) tls_ = std::move(*made);
     }
     co_return tls_.get();
   }
@@ -464,6 +466,7 @@ class pooled_client final : public http_client {
   dialer dialer_;
   std::shared_ptr<connection_pool> pool_;
   std::shared_ptr<tls_context> tls_;
+  shared_call<std::shared_ptr<tls_context>> making_tls_;
 };
 
 }  // namespace

@@ -17,10 +17,10 @@ struct http_timeouts {
 // retried.
 inline constexpr std::uint64_t progress_bytes = 65'536;
 
-// Of an answer for which a server works long (http_request::slow_answer), as multiples of
-// http_timeouts::first_byte: the wait for its next byte.
+// The timeout for the next byte of an answer that takes the server long to prepare
+// (http_request::slow_answer), in multiples of http_timeouts::first_byte.
 inline constexpr int slow_answer_wait = 12;
-// And the wait for all of it, in the same.
+// The timeout for all of such an answer, in the same multiples.
 inline constexpr int slow_answer_whole = 360;
 
 }  // namespace millrace

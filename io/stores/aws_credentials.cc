@@ -77,7 +77,7 @@ bool aws_credential_chain::forget() {
 awaitable<result<aws_keys>> aws_credential_chain::keys(scope& tasks) {
   const std::int64_t now = stack_->time().unix_seconds();
   if (!current_ || (current_->ends && *current_->ends - renewed_before_s <= now)) {
-    auto found = co_await search(tasks);
+    auto found = co_await searching_([&] { return search(tasks); });
     if (found) {
       current_ = std::move(*found);
     } else if (!current_ || (current_->ends && *current_->ends <= now)) {  // else still valid

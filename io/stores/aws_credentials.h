@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/coroutines/shared_call.h"
 #include "io/http/stack.h"
 #include "io/stores/sigv4.h"
 
@@ -25,7 +26,8 @@ std::map<std::string, std::map<std::string, std::string>> parse_profiles(const s
 std::optional<std::int64_t> parse_utc(const std::string& text);
 
 // The usual chain in its usual order: environment, web identity, profile files, container endpoint,
-// instance endpoint. Credentials are kept until five minutes before they expire. One I/O thread.
+// instance endpoint. Credentials are searched once for all requests that need them, and kept until
+// five minutes before they expire. One I/O thread.
 class aws_credential_chain {
  public:
   explicit aws_credential_chain(std::shared_ptr<http_stack> stack);
@@ -49,6 +51,7 @@ class aws_credential_chain {
   awaitable<void> read_profiles();
 
   std::shared_ptr<http_stack> stack_;
+  shared_call<aws_credentials> searching_;
   std::optional<aws_credentials> current_;
   std::vector<std::map<std::string, std::map<std::string, std::string>>> profiles_;  // by file
 };

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/base/json_tree.h"
+#include "engine/coroutines/shared_call.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/http/secret_file.h"
@@ -33,7 +34,7 @@ class google_signer final : public request_signer {
   awaitable<result<http_fields>> sign(scope& tasks, const http_request& /*what*/) override {
     const std::int64_t now = stack_->time().unix_seconds();
     if (now >= renew_at_) {
-      auto found = co_await search(tasks);
+      auto found = co_await searching_([&] { return search(tasks); });
       if (!found && now >= ends_) co_return found.error();
     }
     if (token_.empty()) co_return http_fields{};
@@ -140,6 +141,7 @@ class google_signer final : public request_signer {
 
   std::shared_ptr<http_stack> stack_;
   const char* access_;
+  shared_call<void> searching_;
   std::string token_;
   std::int64_t renew_at_ = 0;
   std::int64_t ends_ = 0;

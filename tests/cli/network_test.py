@@ -79,6 +79,21 @@ class Tls(unittest.TestCase):
                 done = cat(f"{server.url}/redirectdown/a.tar", env=env)
                 self.assertIn("from https to http", done.stderr.decode())
 
+    def test_connections_made_at_once_read_the_certificates_once(self):
+        """From a pipe, which gives them once."""
+        with Folder() as folder:
+            tls, pipe = certificate(folder, "self"), folder / "pipe"
+            os.mkfifo(pipe)
+            objects = {f"{i}.tar": CONTENT for i in range(8)}
+            with FaultServer(objects, tls=tls) as server:
+                urls = [f"{server.url}/plain/{name}" for name in objects]
+                process = harness.start("millrace", "bench", "http", *urls, "--connections", 8, "--once",
+                                        env={"MILLRACE_CA_FILE": str(pipe), "MILLRACE_IO_THREADS": "1"}, stdout=subprocess.DEVNULL)
+                self.addCleanup(process.kill)
+                with harness.writer_of_pipe(pipe) as writer:
+                    writer.write(tls[0].read_bytes())
+                self.assertEqual(process.wait(60), 0)
+
     def test_a_client_certificate_is_shown(self):
         with Folder() as folder:
             tls = certificate(folder, "self")
@@ -229,6 +244,25 @@ class Stores(unittest.TestCase):
             done = cat("s3://bucket/{0..3}.tar", env=env)
             self.assertEqual(done.stdout, CONTENT[:1000] * 4, done.stderr)
             self.assertEqual(len(issued), 2)
+
+    def test_requests_made_at_once_ask_for_credentials_once(self):
+        def answer(request):
+            if request.path in ("/credentials", "/token"):
+                return 200, {}, json.dumps({"AccessKeyId": "AKIA", "SecretAccessKey": "s", "Token": "t", "access_token": "t"}).encode()
+            return 200, {"ETag": '"1"'}, CONTENT[:1000]
+
+        with Folder() as folder:
+            for scheme in ("s3", "gs"):
+                with self.subTest(scheme), Answering(answer) as store:
+                    (folder / "user.json").write_text(json.dumps({"refresh_token": "r", "token_uri": f"{store.url}/token"}))
+                    env = {"AWS_ENDPOINT_URL": store.url, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{store.url}/credentials",
+                           "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "user.json"), "STORAGE_EMULATOR_HOST": store.url,
+                           "HOME": "/nonexistent", "MILLRACE_IO_THREADS": "1"}
+                    done = run("millrace", "bench", "http", f"{scheme}://bucket/{{0..31}}.tar", "--connections", 32, "--once", env=env)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    asked = [path for path, _ in store.seen]
+                    self.assertEqual(len(asked), 33, asked)
+                    self.assertEqual(len([path for path in asked if path in ("/credentials", "/token")]), 1)
 
     def test_a_token_endpoint_that_redirects_elsewhere_is_not_followed_with_the_token(self):
         def answer(request):
