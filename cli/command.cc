@@ -193,6 +193,9 @@ void shard_arguments::add_to(CLI::App& app, bool required) {
 engine_options shard_arguments::engine(const environment& e) const {
   engine_options how = engine_options::from(e.variables);
   how.source.allow_pipe |= allow_pipe;
+  how.in_words = [](const std::string& text) {
+    return millrace::in_program_words(text, flag_names);
+  };
   return how;
 }
 

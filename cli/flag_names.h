@@ -28,6 +28,8 @@ inline constexpr auto flag_names = std::to_array<option_flag>({
     {"shuffle_options.samples", "--shuffle"},
     {"shard_list_options.lanes", "--lanes"},
     {"decoded_cache_options.bytes", "--cache-decoded"},
+    {"decoded_cache_options.folder", "--cache-decoded-dir"},
+    {"log_level::debug", "MILLRACE_LOG=debug"},
     {"set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)",
      "use --allow-pipe or MILLRACE_ALLOW_PIPE=1"},
 });

@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
 #include "cli/state_show.h"
+#include "engine/base/json_tree.h"
 #include "engine/base/printable.h"
 #include "engine/base/words.h"
 #include "engine/files/folders.h"
@@ -42,13 +43,20 @@ saved_position read_stored_position(const std::string& where, const engine_optio
   return {path, read_stored_checkpoint(path, reach)};
 }
 
+// Of what state_dict() of a loader in Python has returned, as JSON, the position.
+std::string position_in(std::string content) {
+  const auto of_python = json_tree::parse(content).value_or(json_tree());
+  const bool is_dict = of_python.find("millrace") != nullptr;
+  return is_dict ? std::string(of_python.text_of("position")) : std::move(content);
+}
+
 saved_position read_position(const std::string& file, const environment& e) {
   if (store_of(file) != nullptr) {
     return read_stored_position(file, engine_options::from(e.variables));
   }
   check_is_path(file, "saved state");
   if (!is_folder(file)) {
-    auto found = state::from_json(read_whole_file(file).value());
+    auto found = state::from_json(position_in(read_whole_file(file).value()));
     const std::string folder = fs::path(file).parent_path();
     const std::string around = folder.empty() ? "." : folder;
     if (!found && is_checkpoint(around)) {

@@ -35,8 +35,7 @@ namespace {
 // One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
 // the command line.
 int report(const error& failed, std::span<char* const> words, bool as_json) {
-  const error why =
-      in_program_words(with_range_hint(without_secrets(failed, words), words), train_flag_names);
+  const error why = in_train_words(with_range_hint(without_secrets(failed, words), words));
   to_stderr("millrace: {}\n", why.message());
   write_error_file(why);
   if (as_json) {
@@ -98,7 +97,7 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   auto variables = read_settings(environment);
   if (!variables) throw failure(variables.error());
   set_log_sink([](std::string_view line) {
-    to_stderr("millrace: {}\n", in_program_words(line, train_flag_names));
+    to_stderr("millrace: {}\n", in_train_words(std::string(line)));
   });
   const auto* level = variables->find("MILLRACE_LOG");
   if (level != nullptr) set_log_level(level->text);
@@ -107,6 +106,7 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   }
   signal_watch signals;
   engine_options engine = engine_options::from(*variables);
+  engine.in_words = in_train_words<std::string>;
   engine.source.allow_pipe |= parsed.options.allow_pipe;
   train_control control = signals.control();
   control.writing_begins = tell_writing_begins;

@@ -28,9 +28,9 @@ class sample_reader {
   // continues there gets it as its lane_cursor's `before`; so does the reader of the lane's next
   // shard.
   virtual seen_before before() const { return {}; }
-  // The position of a state that is saved while next() runs, or after it has failed: before what it
-  // reads or has failed with. nullopt: where next() was called. Asked for only if the format keeps
-  // its bounds itself.
+  // The position to save while next() runs, or after it has failed: just before the sample that is
+  // being read, or the one that failed. nullopt: where next() was called. Asked for only if the
+  // format keeps its bounds itself.
   virtual std::optional<lane_cursor> in_front() const { return std::nullopt; }
   // The head of the shard, once it has been read: saved with the position, and in the lane_cursor
   // of a reader that continues there, which fails with `changed` if the shard begins with other

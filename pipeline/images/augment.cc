@@ -22,8 +22,8 @@ struct drawing {
 
 // One kind of change: all that is known of its options. A new one is a row of `changes`, below.
 struct change {
-  // Throws `failure` (usage) for options out of range.
-  void (*check)(const augment_options& o);
+  // Throws `failure` (usage) for options out of range, but for those of shares_of().
+  void (*check)(const augment_options& o) = nullptr;
   bool (*is_on)(const augment_options& o);
   // Draws it for one image. Called only if it is on: what is off takes no random numbers.
   void (*draw)(const augment_options& o, drawing& to);
@@ -198,7 +198,6 @@ constexpr change jitter_change = {
 };
 
 constexpr change gray_change = {
-    .check = [](const augment_options& o) { check_option("augment_options.gray", o.gray, 0, 1); },
     .is_on = [](const augment_options& o) { return o.gray > 0; },
     .draw =
         [](const augment_options& o, drawing& to) {
@@ -209,7 +208,6 @@ constexpr change gray_change = {
 constexpr change solarize_change = {
     .check =
         [](const augment_options& o) {
-          check_option("augment_options.solarize", o.solarize, 0, 1);
           check_option("augment_options.solarize_from", o.solarize_from, 0, 255);
         },
     .is_on = [](const augment_options& o) { return o.solarize > 0; },
@@ -227,7 +225,6 @@ constexpr change blur_change = {
           constexpr double most_sigma = 1000;
           constexpr int most_size = 255;
           const auto& b = o.blur;
-          check_option("gaussian_blur.probability", b.probability, 0, 1);
           check_option("gaussian_blur.size", b.size, 1, most_size);
           if (b.size % 2 == 0) {
             refuse_option("gaussian_blur.size", option_text(b.size), "an odd number");
@@ -274,7 +271,6 @@ constexpr change erasing_change = {
         [](const augment_options& o) {
           constexpr double most_aspect = 1000;
           const auto& e = o.erasing;
-          check_option("random_erasing.probability", e.probability, 0, 1);
           check_option("random_erasing.most_area", e.most_area, 0, 1);
           check_option("random_erasing.least_area", e.least_area, 0, e.most_area);
           check_option("random_erasing.most_aspect", e.most_aspect, 1 / most_aspect, most_aspect);
@@ -302,14 +298,20 @@ constexpr std::array changes = {policy_change,   jitter_change, gray_change,
 }  // namespace
 
 void check(const augment_options& o) {
-  for (const change& each : changes) each.check(o);
+  augment_options same = o;
+  for (const change_share& each : shares_of(same)) check_option(each.option, *each.share, 0, 1);
+  for (const change& each : changes) {
+    if (each.check != nullptr) each.check(o);
+  }
 }
 
 std::vector<change_share> shares_of(augment_options& o) {
-  return {{"gray", &o.gray, "share of the images to make gray"},
-          {"solarize", &o.solarize, "share of the images to solarise"},
-          {"blur", &o.blur.probability, "share of the images to blur"},
-          {"erase", &o.erasing.probability, "share of the images to erase a box from"}};
+  return {
+      {"--gray", "augment_options.gray", &o.gray, "share of the images to make gray"},
+      {"--solarize", "augment_options.solarize", &o.solarize, "share of the images to solarise"},
+      {"--blur", "gaussian_blur.probability", &o.blur.probability, "share of the images to blur"},
+      {"--erase", "random_erasing.probability", &o.erasing.probability,
+       "share of the images to erase a box from"}};
 }
 
 bool changes_pixels(const augment_options& o) {

@@ -55,11 +55,16 @@ struct augment_options {
   } erasing = {};                                          // off unless its probability is set
 };
 
-// An option that is the fraction of the images to change, for programs that offer them all.
+// An option that is the fraction of the images to change. Programs offer all of them: as a flag of
+// millrace-train, and as an argument of Python's.
 struct change_share {
-  const char* name = nullptr;     // "gray"
+  const char* flag = nullptr;     // "--gray"
+  const char* option = nullptr;   // "augment_options.gray", by which messages name it
   double* share = nullptr;        // the option, 0 to 1
   const char* meaning = nullptr;  // one clause: "share of the images to make gray"
+
+  // "gray".
+  std::string_view name() const { return std::string_view(flag).substr(2); }
 };
 // Those of `options`, which must outlive them.
 std::vector<change_share> shares_of(augment_options& options);

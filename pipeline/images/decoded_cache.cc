@@ -99,7 +99,8 @@ decoded_cache::decoded_cache(decoded_cache_options options)
                         fmt::format("{} MB of decoded images, but only {} MB of memory "
                                     "are allowed",
                                     options_.bytes / 1'000'000, allowed_memory_bytes() / 1'000'000))
-                      .hint("lower decoded_cache_options.bytes, or keep them on disk (folder)"));
+                      .hint("lower decoded_cache_options.bytes, or keep them on disk "
+                            "(decoded_cache_options.folder)"));
   }
   if (on_disk) {
     file_ = nameless_file(options_.folder, options_.bytes);

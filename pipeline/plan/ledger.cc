@@ -6,6 +6,20 @@
 
 namespace millrace {
 
+void ledger::add(const ledger& later) {
+  for (const auto count :
+       {&ledger::delivered, &ledger::dropped, &ledger::lost, &ledger::damaged, &ledger::lost_bytes,
+        &ledger::not_files, &ledger::without_key, &ledger::meta_files, &ledger::left_out,
+        &ledger::without_companion, &ledger::companions_alone}) {
+    this->*count += later.*count;
+  }
+  for (const auto& [kind, count] : later.skipped) skipped[kind] += count;
+  epochs.insert(epochs.end(), later.epochs.begin(), later.epochs.end());
+  for (const std::string& message : later.first_skipped) {
+    if (first_skipped.size() < max_listed) first_skipped.push_back(message);
+  }
+}
+
 std::string ledger::summary() const {
   std::string kinds;
   for (const auto& [kind, count] : skipped) {

@@ -45,6 +45,8 @@ struct ledger {
 
   static constexpr std::size_t max_listed = 100;  // messages
 
+  // Adds the counts of another run, a later one: its epochs and messages come after these.
+  void add(const ledger& later);
   // The sum of `skipped`.
   std::uint64_t skipped_in_all() const {
     std::uint64_t sum = 0;

@@ -444,7 +444,11 @@ template <detail::any_plan P, detail::any_stage S>
 auto operator|(P front, S back) {
   constexpr bool fits = std::is_same_v<typename P::value_type, typename S::input>;
   static_assert(fits, "this stage does not take what the plan in front of it yields");
-  if constexpr (fits) {
+  constexpr bool joins = requires { detail::append(std::move(front), std::move(back)); };
+  static_assert(joins || !fits,
+                "this stage works on each lane, as shuffle() does: put it in front of the first "
+                "stage after the lanes (map, decode_jpeg, batch, prefetch, ...)");
+  if constexpr (fits && joins) {
     return detail::append(std::move(front), std::move(back));
   } else {
     return plan<typename S::output>{};

@@ -76,8 +76,9 @@ struct run_context {
   memory_plan memory;              // claim shares when a stage is made, before the first next()
   const std::atomic<bool>& stop_asked;  // set by any thread
   bool tell_skipped = true;             // log skipped samples that the ledger lists as notices
-  source_counters counters;             // of all sources of the run
-  ledger counts;                        // of the samples of the run
+  std::function<std::string(const std::string&)> in_words;  // as engine_options has it
+  source_counters counters;                                 // of all sources of the run
+  ledger counts;                                            // of the samples of the run
 
   // Whether the run is to end. A coroutine that waits is ended where it waits. A coroutine that
   // never waits, because it has all that it needs, must check this in each round of a loop that

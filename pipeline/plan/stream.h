@@ -55,8 +55,8 @@ class stream {
   // item, if this stage stores it (prefetch does), so that save() need not wait for the item; null:
   // it does not.
   virtual std::shared_ptr<const state> kept_state() const { return nullptr; }
-  // For a stage that takes items ahead of its consumer: what had been counted when the item was
-  // made that it gave last; null: what has been counted until now.
+  // For a stage that takes items ahead of its consumer: the counts at the time when the item that
+  // it gave last was made; null: the present counts.
   virtual std::shared_ptr<const ledger> kept_counts() const { return nullptr; }
   // Continues from a saved state. Called once, before the first next(). Throws `failure`
   // (bad_state) if `from` does not fit; the stream must then not be used.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -57,9 +58,16 @@ class loader {
   // none has come; the loader continues to make it, and next() gives it. With `max_items` as many
   // are asked for as next_ready() is to give. For a consumer that has something else to look at
   // meanwhile. Throws `failure` (usage) in a forked child, and on a thread of the engine.
-  bool wait_for(std::chrono::milliseconds timeout, std::size_t max_items = 1) {
-    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
-    return the_run().wait_for(timeout < longest ? timeout : longest, at_most(max_items));
+  template <class Rep, class Period>
+  bool wait_for(std::chrono::duration<Rep, Period> timeout, std::size_t max_items = 1) {
+    using std::chrono::nanoseconds;
+    constexpr nanoseconds longest = std::chrono::hours(24 * 365);
+    const std::chrono::duration<double> seconds = timeout;  // of any range
+    nanoseconds bounded = seconds.count() > 0 ? longest : nanoseconds(0);
+    if (seconds.count() > 0 && seconds < longest) {
+      bounded = std::chrono::duration_cast<nanoseconds>(timeout);
+    }
+    return the_run().wait_for(bounded, at_most(max_items));
   }
   // The next item and those after it that prefetch() has ready, at most `max_items` (1 to 1,024):
   // fewer changes of threads where items are small. None at the end of an epoch. Throws as next().
@@ -86,8 +94,9 @@ class loader {
   // Samples delivered, skipped, dropped and lost so far, up to the item given last if the plan ends
   // in prefetch(). Any thread, like stats().
   ledger counts() { return the_run().counts(); }
-  // Ends the run. Any thread, also while next() waits. next() then throws `stopped`, whether or not
-  // there are items left; save() gives the position from which another run continues.
+  // Ends the run. Any thread, also while next() waits, which may still give its item. Each call
+  // after that throws `stopped`, whether or not there are items left, unless they do not say which
+  // samples they were made of; save() gives the position from which another run continues.
   void stop() { the_run().stop(); }
 
   // Goes through the rest of the epoch. An input iterator: copies do not share a position.
@@ -163,6 +172,15 @@ class engine {
   // Starts a plan of lanes, interleaved into one stream.
   loader<sample> run(const lane_plan<sample>& what, const std::stop_token& stop = {}) {
     return run(interleaved(what), stop);
+  }
+  // Does not compile: shards are read as samples.
+  template <class T>
+    requires(!std::is_same_v<T, sample>)
+  loader<sample> run(const lane_plan<T>& /*what*/, const std::stop_token& stop = {}) {
+    static_assert(std::is_same_v<T, sample>,
+                  "a plan of shards gives no samples yet: append untar() | group_by_key(), or "
+                  "read_samples() of a format");
+    return run(lane_plan<sample>(), stop);
   }
 
   // The threads, for reading bytes without a plan.

@@ -31,6 +31,9 @@ struct engine_options {
   // logged only at log_level::debug, as the further ones always are: for programs that list them
   // themselves.
   bool tell_skipped = true;
+  // Puts the messages of skipped samples into the program's words, for the ledger and the report,
+  // as in_program_words() does. Called on I/O threads. Null: as they are.
+  std::function<std::string(const std::string&)> in_words = {};
 
   static const option_list<engine_options>& variables();
   // For millrace's own programs, which list what was skipped and set the log level themselves.

@@ -15,13 +15,22 @@ bool is_of_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
 }
 
+// Whether what begins there is a part of a path: messages name places as "at PATH".
+bool is_in_path(std::string_view text, std::size_t begin) {
+  const std::size_t before = text.find_last_of(" \n", begin);
+  const std::size_t word = before == text.npos || begin == 0 ? 0 : before + 1;
+  const std::size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+  return text.substr(word, end - word).find('/') != text.npos ||
+         text.substr(0, word).ends_with(" at ");
+}
+
 // Replaces `flag.first` wherever it stands as a whole.
 std::string with_flag(std::string text, const option_flag& flag) {
   const auto& [old, now] = flag;
   for (std::size_t at = text.find(old); at != text.npos; at = text.find(old, at)) {
     const std::size_t end = at + old.size();
-    const bool is_whole =
-        (at == 0 || !is_of_name(text[at - 1])) && (end == text.size() || !is_of_name(text[end]));
+    const bool is_whole = (at == 0 || !is_of_name(text[at - 1])) &&
+                          (end == text.size() || !is_of_name(text[end])) && !is_in_path(text, at);
     if (is_whole) text.replace(at, old.size(), now);
     at += is_whole ? now.size() : 1;
   }
@@ -36,28 +45,33 @@ struct found_name {
 
 // Whose fields, or enumerators, messages name.
 constexpr auto structs = std::to_array<std::string_view>(
-    {"engine_options.",        "source_options.",       "http_options.",   "tls_options.",
-     "cache_options.",         "shard_list_options.",   "untar_options.",  "shuffle_options.",
-     "window_options.",        "map_options.",          "decode_options.", "crop_options.",
-     "augment_options.",       "image_options.",        "image_limits.",   "growing_size.",
-     "decoded_cache_options.", "mixing_options.",       "batch_options.",  "pack_options.",
-     "repack_options.",        "shard_writer_options.", "index_options.",  "error_policy::",
-     "join_options.",          "io_backend::"});
+    {"augment_options",    "batch_options",         "cache_options",
+     "chunked_sampler",    "color_jitter",          "crop_options",
+     "decode_options",     "decoded_cache_options", "distributed_chunked_sampler",
+     "engine_options",     "error_policy",          "gaussian_blur",
+     "growing_size",       "http_options",          "image_limits",
+     "image_options",      "index_options",         "io_backend",
+     "join_options",       "map_options",           "mixing_options",
+     "pack_options",       "random_erasing",        "repack_options",
+     "shard_list_options", "shard_writer_options",  "shuffle_options",
+     "source_options",     "tls_options",           "untar_options",
+     "window_options"});
 
 // The next name of a field or an enumerator; nullopt: there is none.
 std::optional<found_name> next_name(std::string_view text) {
-  found_name first{.at = text.npos};
-  for (const std::string_view mark : structs) {
-    const std::size_t at = text.find(mark);
-    const bool is_whole = at < first.at && (at == 0 || !is_of_name(text[at - 1]));
-    if (is_whole) first = {.at = at, .end = at + mark.size()};
+  for (std::size_t at = text.find_first_of(".:"); at != text.npos;
+       at = text.find_first_of(".:", at + 1)) {
+    std::size_t begin = at;
+    while (begin > 0 && is_of_name(text[begin - 1])) --begin;
+    if (std::ranges::find(structs, text.substr(begin, at - begin)) == structs.end()) continue;
+    if (is_in_path(text, begin)) continue;
+    std::size_t end = at + (text.substr(at).starts_with("::") ? 2 : 1);
+    if (end == text.size() || !is_of_name(text[end])) continue;
+    while (end < text.size() && (is_of_name(text[end]) || text[end] == '.')) ++end;
+    if (text[end - 1] == '.') --end;  // of the sentence
+    return found_name{.at = begin, .end = end};
   }
-  if (first.at == text.npos) return std::nullopt;
-  while (first.end < text.size() && (is_of_name(text[first.end]) || text[first.end] == '.')) {
-    ++first.end;
-  }
-  if (text[first.end - 1] == '.') --first.end;  // of the sentence
-  return first;
+  return std::nullopt;
 }
 
 // The length of `prefix` if `text` begins with it and a variable; otherwise 0.
@@ -78,9 +92,11 @@ const std::map<std::string, std::string_view>& variables() {
   return all;
 }
 
-// "crop_options.most_area": "most area".
+// "crop_options.most_area": "most area"; "gaussian_blur.size": "gaussian blur size".
 std::string plain_words(std::string_view name) {
+  const std::string_view of = name.substr(0, name.find_first_of(".:"));
   std::string out(name.substr(name.find_last_of(".:") + 1));
+  if (!of.ends_with("_options")) out = std::string(of) + " " + out;
   std::ranges::replace(out, '_', ' ');
   return out;
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <atomic>
 #include <future>
 #include <mutex>
@@ -52,6 +51,7 @@ struct run_base::inside {
   std::unique_ptr<run_context> context;  // spine
   steady_clock::time_point start = steady_clock::now();
   std::uint64_t start_ticks = ticks();
+  std::optional<double> spine_cpu_before;  // spine: when the first item was asked for
 
   bool begun = false;                        // the owner's thread: ask() was called
   std::atomic<std::uint64_t> delivered = 0;  // samples that it has taken; any thread reads it
@@ -124,26 +124,23 @@ std::unique_ptr<run_context> run_base::make_context() {
                       .allocator = own != nullptr ? *own : default_host_allocator(),
                       .memory = memory_plan(options.memory_bytes),
                       .stop_asked = in.stop_asked,
-                      .tell_skipped = options.tell_skipped});
+                      .tell_skipped = options.tell_skipped,
+                      .in_words = options.in_words});
   if (in.context) made->told_of_lost_rate = in.context->told_of_lost_rate;
   return made;
 }
 
 void run_base::check_all_claimed(const state& saved_by, const state& now) {
-  // Lanes reassign, and check, what lanes and ranks wrote.
-  static constexpr std::array of_lanes = {plan_record::name,   lanes_record,     base_record,
-                                          tail_record,         tail_seen_record, list_lanes_record,
-                                          tail_lengths_record, epoch_record,     end_owed_record,
-                                          ends_past_record,    own_ends_record,  ends_held_record};
   const auto stage_of = [](const std::string& name) {
     return name.substr(0, name.find(of_rank_begin));
   };
   for (const auto& [name, values] : saved_by.records()) {
     const std::string stage = stage_of(name);
-    const bool is_known =
-        is_name_of_lanes(name) || std::ranges::find(of_lanes, stage) != of_lanes.end() ||
-        std::ranges::any_of(now.records(),
-                            [&](const auto& r) { return stage_of(r.first) == stage; });
+    // Lanes reassign, and check, what lanes and ranks wrote.
+    const bool is_known = is_name_of_lanes(name) || is_of_position(name) ||
+                          std::ranges::any_of(now.records(), [&](const auto& r) {
+                            return stage_of(r.first) == stage;
+                          });
     if (is_known) continue;
     throw failure(
         error(errc::bad_state, "no stage of this plan has the saved state's record " + name)
@@ -244,6 +241,7 @@ run_stats run_base::stats() {
     out.pool_busy = pool.busy_seconds();
     out.pool_cpu = pool.cpu_seconds();
     out.spine_cpu = thread_cpu_seconds();
+    out.spine_cpu -= inside_->spine_cpu_before.value_or(out.spine_cpu);
     const std::uint64_t now = ticks();
     const double tick =
         out.seconds / static_cast<double>(std::max(now - inside_->start_ticks, std::uint64_t{1}));
@@ -303,6 +301,7 @@ void run_base::ask() {
   in.asked.emplace();
   try {
     asio::post(in.io.context(), [this, &in] {
+      if (!in.spine_cpu_before) in.spine_cpu_before = thread_cpu_seconds();
       try {
         in.tasks.spawn(pull());
       } catch (...) {
@@ -347,9 +346,12 @@ run_base::outcome run_base::take_answer() {
   const double waited = std::chrono::duration<double>(in.asked->waited).count();
   in.asked.reset();
   if (in.core->governor) in.core->governor->consumer_waited(waited);
-  const std::scoped_lock lock(in.counts_mutex);
-  in.kept_counts = how.counts;
   return how;
+}
+
+void run_base::show_counts(std::shared_ptr<const ledger> kept) {
+  const std::scoped_lock lock(inside_->counts_mutex);
+  inside_->kept_counts.swap(kept);
 }
 
 // The owner's thread may destroy the request as soon as it has the answer.
@@ -370,10 +372,10 @@ bool run_base::is_to_end() const {
   return inside_->stop_asked && !inside_->is_broken;
 }
 
-void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended,
-                      std::shared_ptr<const ledger> counts) noexcept {
+void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given,
+                      bool ended) noexcept {
   inside& in = *inside_;
-  outcome how{.ended = ended, .counts = std::move(counts)};
+  outcome how{.ended = ended};
   if (thrown) {
     how.failed = in.why_ended(thrown);
   } else if (!given) {

@@ -60,7 +60,6 @@ class run_base {
   struct outcome {
     std::optional<error> failed = {};
     bool ended = false;
-    std::shared_ptr<const ledger> counts = nullptr;  // stream::kept_counts()
   };
   // The owner's thread: has the spine run pull(), unless that was asked for and not taken.
   void ask();
@@ -71,14 +70,16 @@ class run_base {
   outcome take_answer();
   // The owner's thread: samples that next() gives.
   void add_delivered(std::size_t samples);
+  // What counts() returns from now on but for `delivered`; null: the present counts. The owner's
+  // thread.
+  void show_counts(std::shared_ptr<const ledger> kept);
   // Whether stop() was called. Any thread.
   bool is_stop_asked() const;
   // Spine: whether pull() is to fail without asking for an item.
   bool is_to_end() const;
   // Spine, at the end of each pull(): how it ended, by an exception, an error, the end of an epoch
   // or an item. What a stage has thrown or returned may be due to a stop.
-  void pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended,
-              std::shared_ptr<const ledger> counts) noexcept;
+  void pulled(const std::exception_ptr& thrown, const result<void>& given, bool ended) noexcept;
 
   // Throws `failure` (bad_state) after ask().
   void check_not_begun() const;
@@ -108,6 +109,7 @@ class run final : public run_base {
   run(std::shared_ptr<engine_core> core, plan<T> what)
       : run_base(std::move(core)), what_(std::move(what)) {
     root_ = made(context());
+    show_counts(root_->kept_counts());
   }
   state save() {
     check_between_items();
@@ -120,11 +122,13 @@ class run final : public run_base {
       if (kept) return *kept;
       absorb();
     }
+    const auto kept = given_ < calls_taken_.size() ? calls_taken_[given_].before : nullptr;
     state now;
     on_spine([&] {
       check_nothing_lost();
-      root_->save(now);
+      if (!kept) root_->save(now);
     });
+    if (kept) return *kept;
     hold_what_is_left(now);
     return now;
   }
@@ -144,6 +148,7 @@ class run final : public run_base {
       root_.swap(fresh);
       use(context);
     });
+    show_counts(root_->kept_counts());
   }
   bool wait_for(std::chrono::nanoseconds timeout, std::size_t max_items) {
     check_process();
@@ -179,20 +184,27 @@ class run final : public run_base {
     how_ = take_answer();
     taken_.clear();
     taken_.swap(items_);
+    calls_taken_.clear();
+    calls_taken_.swap(calls_);
     given_ = 0;
   }
   void fetch(std::size_t items) {
     check_process();
+    const bool was_asked = has_answer() || is_asked();
     if (!has_answer()) {
       ask_for(items);
       absorb();
     }
-    // Items that a state can say are still to come are not given after a stop.
+    // What a state can say is still to come is not given after a stop.
     if constexpr (tells_origins<T>()) {
-      if (given_ < taken_.size() && is_stop_asked()) throw failure(run_stopped());
+      const bool is_left = given_ < taken_.size() || how_.ended;
+      if (is_left && was_asked && is_stop_asked()) throw failure(run_stopped());
     }
   }
   T give() {
+    call& by = calls_taken_[given_];
+    show_counts(std::move(by.counts));
+    by.before.reset();
     T item = std::move(taken_[given_++]);
     add_delivered(samples_of(item));
     return item;
@@ -200,6 +212,10 @@ class run final : public run_base {
   // Returns at the end of an epoch.
   void end() {
     const outcome how = std::exchange(how_, {});
+    if (given_ < calls_taken_.size()) show_counts(calls_taken_[given_].counts);
+    calls_taken_.clear();
+    taken_.clear();
+    given_ = 0;
     if (how.failed) throw failure(*how.failed);
   }
 
@@ -229,6 +245,7 @@ class run final : public run_base {
 
   awaitable<void> pull() override {
     items_.reserve(items_asked_);
+    calls_.reserve(items_asked_ + 1);
     before_next_ = nullptr;
     std::exception_ptr thrown = broken_;
     try {
@@ -246,25 +263,35 @@ class run final : public run_base {
     try {
       if (self->is_to_end()) given = run_stopped();
       bool takes_more = !thrown && given.has_value();
+      std::shared_ptr<const state> before = self->before_next_;
       while (takes_more) {
         auto item = co_await self->root_->next();
+        self->calls_.push_back({std::move(before), self->root_->kept_counts()});
         ended = item && !*item;
         if (!item) given = item.error();
         takes_more = item && *item;
         if (!takes_more) break;
         self->items_.push_back(std::move(**item));  // there is room, so no item is lost
         takes_more = self->items_.size() < self->items_asked_ && self->root_->has_item_ready();
+        if (takes_more) before = self->root_->kept_state();
       }
     } catch (...) {
       thrown = std::current_exception();
     }
-    self->pulled(thrown, given, ended, self->root_->kept_counts());
+    self->pulled(thrown, given, ended);
   }
   static std::size_t samples_of(const T& item) {
     if constexpr (requires { item.size(); }) return item.size();
     return 1;
   }
   void destroy_streams() override { root_.reset(); }
+
+  // A call of the last stage's next(): the state before it, and the counts after it; null: not
+  // kept.
+  struct call {
+    std::shared_ptr<const state> before;
+    std::shared_ptr<const ledger> counts;
+  };
 
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
@@ -273,8 +300,10 @@ class run final : public run_base {
   // Of the spine from ask() to pulled(), and of the owner's thread otherwise.
   std::size_t items_asked_ = 1;
   std::vector<T> items_;
+  std::vector<call> calls_;  // by which they came, and perhaps one that gave no item
   // Of the owner's thread: what the last pull() gave, of which `given_` items have been given.
   std::vector<T> taken_;
+  std::vector<call> calls_taken_;
   std::size_t given_ = 0;
   outcome how_;
 };

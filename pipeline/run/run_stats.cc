@@ -1,6 +1,7 @@
 #include "pipeline/run/run_stats.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
@@ -25,6 +26,23 @@ run_stats run_stats::since(const run_stats& before) const {
   out.pool_busy -= before.pool_busy;
   out.pool_cpu -= before.pool_cpu;
   return out;
+}
+
+void run_stats::add(const run_stats& later) {
+  run_stats sum = later;
+  const std::size_t known = std::min(stages.size(), later.stages.size());
+  for (std::size_t i = 0; i < known; ++i) {
+    stage_stats& stage = sum.stages[i];
+    stage.items += stages[i].items;
+    stage.bytes += stages[i].bytes;
+    stage.busy += stages[i].busy;
+    stage.waiting_input += stages[i].waiting_input;
+    stage.waiting_output += stages[i].waiting_output;
+  }
+  sum.sources.add(sources);
+  sum.seconds += seconds;
+  sum.spine_cpu += spine_cpu;
+  *this = std::move(sum);
 }
 
 }  // namespace millrace

@@ -28,7 +28,7 @@ struct run_stats {
   std::vector<stage_stats> stages;  // in the order in which data passes
   source_counters sources;          // of the files and servers that it reads
   double seconds = 0;               // since the run began
-  double spine_cpu = 0;             // CPU time of the I/O thread
+  double spine_cpu = 0;             // CPU time of the I/O thread since the first item was asked for
   // Threads of the pool, which all runs of an engine share.
   int pool_threads = 0;
   int pool_used = 0;     // threads that take work at present
@@ -38,6 +38,9 @@ struct run_stats {
   // Returns the figures after `before`, an earlier snapshot of the same run. pool_threads and
   // pool_used are the current ones; source_counters::since() names the figures of the whole time.
   run_stats since(const run_stats& before) const;
+  // Adds the figures of a later run of the same plan, on the same engine. Those of the pool are the
+  // later ones, since they count from when the engine began.
+  void add(const run_stats& later);
 };
 
 }  // namespace millrace

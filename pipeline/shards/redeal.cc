@@ -144,6 +144,24 @@ void count_ends_again(state& whole, std::span<const state> of_ranks) {
 
 }  // namespace
 
+namespace {
+
+// A record of a stage of the program's own without its rank in its name would be that of one rank.
+void check_same_of_ranks(const state& merged, const std::string& name,
+                         const state::record& values) {
+  const auto* other = merged.find(name);
+  if (other == nullptr || *other == values) return;
+  if (is_of_position(name) || is_name_of_lanes(name)) return;
+  throw failure(
+      error(errc::bad_state, fmt::format("the ranks' states have different records {}, of a stage "
+                                         "of the program",
+                                         name))
+          .hint("have the stage save it as its name and of_rank(rank, world size), or resume each "
+                "rank from its own state"));
+}
+
+}  // namespace
+
 state merged(std::span<const state> of_ranks) {
   state out;
   for (const state& s : of_ranks) {
@@ -166,6 +184,7 @@ state merged(std::span<const state> of_ranks) {
       } else if (name == end_owed_record || name == own_ends_record || name == consumers_record) {
         continue;
       } else {
+        check_same_of_ranks(out, name, values);
         out.put(name, values);
       }
     }
@@ -322,11 +341,9 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   std::ranges::sort(pending, {}, &origin::place);
   for (const auto& of_lane : in_turns(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
-    const bool of_lanes = is_name_of_lanes(name) || name == plan_record::name ||
-                          name == base_record || name == tail_record || name == tail_seen_record ||
-                          name == tail_lengths_record || name == list_lanes_record ||
-                          name == end_owed_record || name == own_ends_record;
-    if (!of_lanes) out.put(name, values);
+    const bool is_kept = name == ends_past_record || name.starts_with(ends_held_record);
+    const bool of_lanes = is_name_of_lanes(name) || is_of_position(name);
+    if (is_kept || !of_lanes) out.put(name, values);
   }
   return out;
 }

@@ -20,9 +20,8 @@ namespace detail {
 
 // An epoch without items looks like the end of the data, after which there is another end each time
 // that one is asked for. Stages that make epochs of others pass over empty ones. After this many in
-// a row without an item they have run dry: they give an end themselves, so that the consumer does
-// not wait forever, and such stages after them do so at once. Otherwise each would ask for a
-// hundred times as many as the one before.
+// a row, such a stage gives an end of its own, so that its consumer does not wait forever. Later
+// such stages then give theirs at once: otherwise n of them would try 100^n epochs.
 inline constexpr int most_empty_epochs = 100;
 
 // Count of a stage in its epoch, the ends that it has given, and its state. Items and ends that

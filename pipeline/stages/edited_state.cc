@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 
 #include "pipeline/shards/redeal.h"
 #include "pipeline/shards/shards.h"
 #include "pipeline/stages/count_record.h"
-#include "pipeline/stages/shuffle_record.h"
 #include "pipeline/stages/skip_records.h"
 #include "pipeline/state/lane_names.h"
 #include "pipeline/state/records.h"
@@ -26,13 +24,9 @@ error not_moved(const std::string& why) {
 // Puts a lane's record as it is before the first sample of `epoch`.
 void put_lane_at_begin(state& to, const state& of, const std::string& name, std::int64_t epoch) {
   const std::string_view record = split_lane_name(name).second;
-  if (record == cursor_record::name) return to.put(name, cursor_record::of(epoch, {}));
-  if (record == shuffle_record::name) return shuffle_record{.epoch = epoch}.put(to, name);
-  if (record == window_record) return to.put(name, {within_no_window});
-  if (record == shard_head::record) return;
-  if (record == group_record::name) {
-    const auto usual = group_record::in(of, name).before.usual;
-    return group_record{.before = {.usual = usual}}.put(to, name);
+  const lane_record_kind* const kind = kind_of_lane_record(record);
+  if (kind != nullptr && kind->put_at_begin != nullptr) {
+    return kind->put_at_begin(to, name, of, epoch);
   }
   if (record.ends_with(mix_record) || record.find('/') != record.npos) {
     throw failure(not_moved("the sources of a mix continue across its epochs"));
@@ -56,14 +50,6 @@ void put_stage_at_begin(state& to, const std::string& name, const state::record&
     throw failure(not_moved("epochs_of() and repeated() make epochs of their own"));
   }
   throw failure(not_moved(fmt::format("a stage of the program has the record {}", name)));
-}
-
-bool is_of_the_position(std::string_view name) {
-  static constexpr std::array<std::string_view, 13> names = {
-      lanes_record,     failed_record,     base_record,         epoch_record,     end_owed_record,
-      tail_record,      tail_seen_record,  tail_lengths_record, ends_past_record, plan_record::name,
-      consumers_record, list_lanes_record, stretch_record::name};
-  return std::ranges::find(names, name) != names.end() || name.starts_with(ends_held_record);
 }
 
 plan_record plan_in(const state& of) {
@@ -147,7 +133,7 @@ state moved_to_epoch(const state& of, std::int64_t epoch) {
   plan.put(out);
   if (const auto* lanes = of.find(list_lanes_record)) out.put(list_lanes_record, *lanes);
   for (const auto& [name, values] : of.records()) {
-    if (is_of_the_position(name)) continue;
+    if (is_of_position(name) && name != own_ends_record) continue;
     if (split_lane_name(name).first.empty()) {
       put_stage_at_begin(out, name, values);
     } else {

@@ -63,6 +63,7 @@ class skip_counter final : public error_counter {
   bool count(const error& why);
   bool is_first_of_its_kind(const error& why);
   void list(const std::string& what, bool is_listed);
+  std::string told(const error& why) const;
   std::string tell_of_damaged(bool is_known);
   std::optional<std::string> over_budget() const;
   std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
@@ -150,7 +151,7 @@ std::optional<std::string> skip_counter::over_budget() const {
     return "more than " + counted(policy_.most_skipped, "sample") + " failed";
   }
   if (in_a_row_ >= policy_.most_in_a_row) {
-    return counted(policy_.most_in_a_row, "sample") + " failed in a row";
+    return counted(policy_.most_in_a_row + 1, "sample") + " failed in a row";
   }
   const std::uint64_t all = passed_ + failed_ + 1;
   return all >= enough_for_a_rate ? over_rate(failed_ + 1, all) : std::nullopt;
@@ -234,12 +235,12 @@ std::optional<error> skip_counter::write_report(const error& why) const {
       fmt::format(R"({{"kind":{},"url":{}{},"key":{},"message":{}{}}})"
                   "\n",
                   json_text_of(kind_name(why.kind())), json_text_of(why.where()), offset,
-                  json_text_of(why.sample_key()), json_text_of(why.message()), of);
+                  json_text_of(why.sample_key()), json_text_of(told(why)), of);
   auto added = report_->add(text);
   if (added) return std::nullopt;
   const error& failed = added.error();
   return error(failed).hint(
-      fmt::format("{}, and resume; what was to be listed: {}", failed.what_to_do(), why.message()));
+      fmt::format("{}, and resume; what was to be listed: {}", failed.what_to_do(), told(why)));
 }
 
 // False if the shard already failed in this epoch: when a shard disappears while samples of it are
@@ -261,12 +262,12 @@ bool skip_counter::is_first_of_its_kind(const error& why) {
 std::optional<error> skip_counter::on_failure(const error& why) {
   if (!why.is_skippable() || policy_.most_skipped == 0) return why;
   if (const auto over = over_budget()) {
-    return too_many(fmt::format("{}; the last: {}", *over, why.message()));
+    return too_many(fmt::format("{}; the last: {}", *over, told(why)));
   }
   if (auto unwritten = write_report(why)) return unwritten;
   ++in_a_row_;
   const bool is_listed = count(why);
-  list(why.message(), is_listed);
+  list(told(why), is_listed);
   return std::nullopt;
 }
 
@@ -274,7 +275,7 @@ std::optional<error> skip_counter::on_failure(const error& why) {
 void skip_counter::on_passed_over(const error& why) {
   if (number_ != run_.stages_of_a_kind.at(skipped_record)) return;
   auto& listed = run_.counts.first_skipped;
-  if (count(why) && listed.size() < ledger::max_listed) listed.push_back(why.message());
+  if (count(why) && listed.size() < ledger::max_listed) listed.push_back(told(why));
 }
 
 // Counts a failed sample or shard. Whether it is to be listed.
@@ -283,6 +284,11 @@ bool skip_counter::count(const error& why) {
   ++run_.counts.skipped[why.kind()];
   ++epoch_.skipped[why.kind()];
   return is_first_of_its_kind(why);
+}
+
+// The message, in the program's words.
+std::string skip_counter::told(const error& why) const {
+  return run_.in_words ? run_.in_words(why.message()) : why.message();
 }
 
 // Logs skipped samples as notices as long as the ledger lists them, and then that there may be

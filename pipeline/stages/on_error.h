@@ -91,7 +91,7 @@ class on_error_stream final : public stream<T> {
       : items_(std::move(items)), counter_(count_errors(run, std::move(policy))) {}
 
   awaitable<typename stream<T>::outcome> next() override {
-    if (const auto left = std::exchange(passed_on_, {})) counter_->on_passed_over(*left);
+    count_passed_over();
     for (;;) {
       auto item = co_await items_->next();
       if (item) {
@@ -109,6 +109,10 @@ class on_error_stream final : public stream<T> {
     }
   }
   bool has_run_dry() const override { return items_->has_run_dry(); }
+  void leave_failed() override {
+    count_passed_over();
+    items_->leave_failed();
+  }
   void save(state& to) const override {
     items_->save(to);
     counter_->save(to);
@@ -119,6 +123,9 @@ class on_error_stream final : public stream<T> {
   }
 
  private:
+  void count_passed_over() {
+    if (const auto left = std::exchange(passed_on_, {})) counter_->on_passed_over(*left);
+  }
   static const origin* origin_of(const T& item) {
     if constexpr (requires { static_cast<const origin&>(item.where); }) return &item.where;
     return nullptr;

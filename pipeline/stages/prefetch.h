@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -91,11 +92,18 @@ class prefetch_stream final : public stream<T> {
       return items_ready >= capacity || (items_ready > 1 && held >= most_held);
     }
     bool is_empty() const { return made.empty() && ready.empty(); }
-    void put(entry e) {
-      if (!counts_before || *counts_before != counts) {
-        counts_before = std::make_shared<const ledger>(counts);
+    // Without memory for them, those of the item before.
+    std::shared_ptr<const ledger> counted() noexcept {
+      try {
+        if (!counts_before || *counts_before != counts) {
+          counts_before = std::make_shared<const ledger>(counts);
+        }
+      } catch (const std::bad_alloc&) {
+        return counts_before;
       }
-      e.counts = counts_before;
+      return counts_before;
+    }
+    void put(entry e) {
       made.push_back(std::move(e));
       held += held_by(made.back());
       has_item.notify_one();
@@ -186,8 +194,9 @@ class prefetch_stream final : public stream<T> {
   static awaitable<void> pump(std::shared_ptr<shared> s) {
     auto failed = co_await failure_of(fill(s), "prefetch");
     if (!failed) co_return;
-    s->ended = true;
-    s->put({.item = failed->skippable(false), .position = nullptr});
+    s->put({.item = failed->skippable(false), .position = nullptr, .counts = s->counted()});
+    s->ended =
+        true;  // with the error there: without memory for it, next() does not take it for an end
   }
 
   static awaitable<void> fill(std::shared_ptr<shared> s) {
@@ -201,16 +210,18 @@ class prefetch_stream final : public stream<T> {
       }
       s->is_asked = false;
       auto item = co_await s->items->next();
-      s->ended = !item && !item.error().is_skippable();
+      const bool is_last = !item && !item.error().is_skippable();
       ends = item && !*item ? ends + 1 : 0;
       auto position = s->position_of(item);
+      auto counts = s->counted();  // an error is counted if the program continues after it
       const bool is_dry = item && !*item && s->items->has_run_dry();
       std::shared_ptr<const state> left;
-      if (!item && !s->ended) {
+      if (!item && !is_last) {
         s->items->leave_failed();
         left = s->snapshot();
       }
-      s->put({std::move(item), std::move(position), is_dry, std::move(left)});
+      s->put({std::move(item), std::move(position), is_dry, std::move(left), std::move(counts)});
+      s->ended = is_last;
     }
   }
 
@@ -218,8 +229,8 @@ class prefetch_stream final : public stream<T> {
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
   std::shared_ptr<const state> left_;  // if an item failed in the last call, the state after it
-  std::shared_ptr<const ledger> counts_;
-  bool is_failed_ = false;     // the last item given
+  std::shared_ptr<const ledger> counts_ = std::make_shared<const ledger>();  // before any item
+  bool is_failed_ = false;                                                   // the last item given
   bool has_run_dry_ = false;   // with the end given last
   std::optional<error> lost_;  // why there is no position to save
   scope::task pump_;

@@ -14,7 +14,7 @@
 #include "pipeline/formats/fetch.h"
 #include "pipeline/plan/compacted.h"
 #include "pipeline/shards/shards.h"
-#include "pipeline/stages/shuffle_record.h"
+#include "pipeline/state/shuffle_record.h"
 
 namespace millrace {
 namespace {

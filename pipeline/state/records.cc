@@ -7,6 +7,9 @@
 #include <limits>
 #include <span>
 
+#include "pipeline/state/shard_head.h"
+#include "pipeline/state/shuffle_record.h"
+
 namespace millrace {
 namespace {
 
@@ -23,27 +26,74 @@ bool is_offset(std::int64_t n) {
   return n >= -1 && n <= std::numeric_limits<std::int64_t>::max() / 2;
 }
 
-// Whether the library's own stages calculate with this record. False for the numbers of the plan
-// and of groups, which are only compared, and for records of user-defined stages.
-bool is_calculated_with(std::string_view name) {
-  static constexpr std::array<std::string_view, 11> of_the_list = {
-      lanes_record,      base_record,     epoch_record,        end_owed_record,
-      ends_past_record,  own_ends_record, tail_record,         consumers_record,
-      list_lanes_record, failed_record,   stretch_record::name};
-  static constexpr std::array<std::string_view, 5> of_lanes = {
-      cursor_record::name, "head", "shuffle", mix_record, window_record};
+// A record of the position as a whole.
+struct position_record {
+  std::string_view name;
+  record_numbers numbers = record_numbers::counts;
+};
+constexpr auto position_records =
+    std::to_array<position_record>({{plan_record::name, record_numbers::compared},
+                                    {lanes_record},
+                                    {base_record},
+                                    {epoch_record},
+                                    {failed_record},
+                                    {consumers_record},
+                                    {stretch_record::name},
+                                    {list_lanes_record},
+                                    {tail_record, record_numbers::offsets},
+                                    {tail_seen_record, record_numbers::compared},
+                                    {tail_lengths_record, record_numbers::compared},
+                                    {end_owed_record},
+                                    {ends_past_record},
+                                    {own_ends_record},
+                                    {ends_held_record}});
+
+const position_record* found_in_position(std::string_view name) {
+  const auto* const at = std::ranges::find(position_records, name, &position_record::name);
+  return at == position_records.end() ? nullptr : at;
+}
+
+// Of stages of lanes.
+constexpr auto lane_record_kinds = std::to_array<lane_record_kind>({
+    {cursor_record::name, record_numbers::offsets,
+     [](state& to, const std::string& id, const state& /*of*/, std::int64_t epoch) {
+       to.put(id, cursor_record::of(epoch, {}));
+     }},
+    {shard_head::record, record_numbers::offsets,
+     [](state& /*to*/, const std::string& /*id*/, const state& /*of*/, std::int64_t /*epoch*/) {}},
+    {group_record::name, record_numbers::compared,
+     [](state& to, const std::string& id, const state& of, std::int64_t /*epoch*/) {
+       const auto usual = group_record::in(of, id).before.usual;
+       group_record{.before = {.usual = usual}}.put(to, id);
+     }},
+    {shuffle_record::name, record_numbers::counts,
+     [](state& to, const std::string& id, const state& /*of*/, std::int64_t epoch) {
+       shuffle_record{.epoch = epoch}.put(to, id);
+     }},
+    {window_record, record_numbers::counts,
+     [](state& to, const std::string& id, const state& /*of*/, std::int64_t /*epoch*/) {
+       to.put(id, {within_no_window});
+     }},
+    {mix_record, record_numbers::counts, nullptr},
+});
+
+// Those of stages of their own are compared, if at all.
+record_numbers numbers_of(std::string_view name) {
+  using enum record_numbers;
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
                                                                "epochs_of", "slice", "repeated"};
-  const auto is_one_of = [](const auto& names, std::string_view one) {
-    return std::ranges::find(names, one) != names.end();
-  };
+  const position_record* const whole = found_in_position(name);
+  if (whole != nullptr) return whole->numbers;
   if (const auto of = name.find(of_rank_begin); of != name.npos) {
     name = name.substr(0, of);
-    return is_one_of(of_ranks, name.substr(0, name.find_last_not_of(" 0123456789") + 1));
+    name = name.substr(0, name.find_last_not_of(" 0123456789") + 1);
+    return std::ranges::find(of_ranks, name) != of_ranks.end() ? counts : compared;
   }
   const auto slash = name.rfind('/');
-  if (slash == name.npos) return is_one_of(of_the_list, name) || name == skipped_record;
-  return name.starts_with("lane") && is_one_of(of_lanes, name.substr(slash + 1));
+  if (slash == name.npos) return name == skipped_record ? counts : compared;
+  const auto* const kind =
+      name.starts_with("lane") ? kind_of_lane_record(name.substr(slash + 1)) : nullptr;
+  return kind != nullptr ? kind->numbers : compared;
 }
 
 }  // namespace
@@ -144,14 +194,23 @@ error senseless(std::string_view record) {
       .hint("resume from another checkpoint");
 }
 
+const lane_record_kind* kind_of_lane_record(std::string_view name) {
+  const auto* const at = std::ranges::find(lane_record_kinds, name, &lane_record_kind::name);
+  return at == lane_record_kinds.end() ? nullptr : at;
+}
+
+bool is_of_position(std::string_view name) {
+  return found_in_position(name.substr(0, name.find(of_rank_begin))) != nullptr;
+}
+
 void check_numbers(const state& from) {
   for (const auto& [name, values] : from.records()) {
-    if (!is_calculated_with(name)) continue;
+    const record_numbers numbers = numbers_of(name);
+    if (numbers == record_numbers::compared) continue;
     // The first number of a mix is a fingerprint.
     const std::size_t first = name.ends_with(mix_record) ? 1 : 0;
     const auto counts = std::span(values).subspan(std::min(first, values.size()));
-    const bool has_offsets =
-        name.ends_with("cursor") || name.ends_with("head") || name == tail_record;
+    const bool has_offsets = numbers == record_numbers::offsets;
     if (!std::ranges::all_of(counts, has_offsets ? is_offset : is_count)) {
       throw failure(senseless(name));
     }

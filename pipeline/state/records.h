@@ -133,6 +133,29 @@ inline constexpr const char* consumers_record = "lanes_consumers";
 // The latest epoch recorded for a lane; nullopt if none is.
 std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane);
 
+// Whether `name`, with or without its rank, is a record of the position as a whole rather than of
+// one lane or one stage. Pure.
+bool is_of_position(std::string_view name);
+
+// What the numbers of a record are.
+enum class record_numbers : std::uint8_t {
+  counts,
+  offsets,   // in shards, among counts
+  compared,  // any: they are not calculated with
+};
+// A record that the library's stages save of each lane. A new one is a row of a table in
+// records.cc.
+struct lane_record_kind {
+  std::string_view name;   // "shuffle", for lane_context::id()
+  record_numbers numbers;  // what its values are
+  // Puts the record as `id`, as it is before the first sample of `epoch`; `of` is the state that
+  // has it. Null: a state does not tell that.
+  void (*put_at_begin)(state& to, const std::string& id, const state& of, std::int64_t epoch);
+};
+// The kind of a record of that name within a lane; nullptr: it is of a stage of the program's own,
+// or within a mix. Pure.
+const lane_record_kind* kind_of_lane_record(std::string_view name);
+
 // Throws `failure` (bad_state) if a number of a state is impossible: a state is a file, and stages
 // calculate with its numbers.
 void check_numbers(const state& from);

@@ -76,6 +76,14 @@ class OwnStates(StateTest):
         self.assertIn("8 lanes, loader mode exact, shuffled shards", text)
         self.assertEqual(len(text.split("failed\n")[1].splitlines()), 8)
 
+    def test_show_of_what_python_has_saved(self):
+        self.read("s.json", 30)
+        position = (self.folder / "s.json").read_text()
+        (self.folder / "python.json").write_text(json.dumps({"millrace": 1, "epoch": 0, "position": position}))
+        mine, of_python = shown(self.folder / "s.json"), shown(self.folder / "python.json")
+        mine.pop("file", None), of_python.pop("file", None)
+        self.assertEqual(of_python, mine)
+
     def test_skip(self):
         before = self.read("p.json", 150)
         for n in (1, 40):

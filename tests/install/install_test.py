@@ -236,12 +236,16 @@ class WrongPlans(unittest.TestCase):
     def test_messages(self):
         head = 'shards({"a"}) | untar() | group_by_key()'
         self.assertEqual(self.compile(head + " | decode_jpeg() | batch({.size = 2})"), "")
-        for wrong in (head + " | batch({.size = 2})", 'shards({"a"}) | group_by_key()',
-                      head + " | decode_jpeg() | shuffle()",
-                      head + " | decode_jpeg() | on_error(skip_up_to(1)) | decode_jpeg()"):
-            errors = [l for l in self.compile(wrong).splitlines() if " error: " in l]
-            self.assertEqual(len(errors), 1, errors)
-            self.assertIn("this stage does not take what the plan in front of it yields", errors[0])
+        mismatch = "this stage does not take what the plan in front of it yields"
+        for wrong, message in ((head + " | batch({.size = 2})", mismatch), ('shards({"a"}) | group_by_key()', mismatch),
+                               (head + " | decode_jpeg() | shuffle()", mismatch),
+                               (head + " | decode_jpeg() | on_error(skip_up_to(1)) | decode_jpeg()", mismatch),
+                               (head + " | prefetch(2) | shuffle()", "this stage works on each lane, as shuffle() does"),
+                               ('engine().run(shards({"a"}))', "append untar() | group_by_key()")):
+            with self.subTest(wrong):
+                errors = [line for line in self.compile(wrong).splitlines() if " error: " in line]
+                self.assertEqual(len(errors), 1, errors)
+                self.assertIn(message, errors[0])
 
 
 if __name__ == "__main__":

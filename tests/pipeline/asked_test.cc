@@ -132,6 +132,36 @@ lane_plan<sample> two_epochs(std::vector<std::string> urls) {
   return shards(std::move(urls), {.seed = 42, .lanes = 3, .epochs = 2}) | untar() | group_by_key();
 }
 
+// A stage of a program's own with a record: it leaves out every second item.
+class every_second final : public detail::passing<sample> {
+ public:
+  using passing::passing;
+  awaitable<outcome> next() override {
+    for (;;) {
+      auto item = co_await items_->next();
+      if (!item || !*item || ++n_ % 2 == 0) co_return item;
+    }
+  }
+  void save(state& to) const override {
+    items_->save(to);
+    to.put("every_second", {n_});
+  }
+  void restore(const state& from) override {
+    items_->restore(from);
+    n_ = from.find("every_second")->front();
+  }
+
+ private:
+  std::int64_t n_ = 0;
+};
+stage<sample, sample> halved() {
+  return {"every_second",
+          [](run_context& /*run*/,
+             std::unique_ptr<stream<sample>> items) -> std::unique_ptr<stream<sample>> {
+            return std::make_unique<every_second>(std::move(items));
+          }};
+}
+
 TEST_F(Asked, GivesTheSameInAnyOrderOfCalls) {
   const plan<sample> in_turn = interleaved(two_epochs(urls()));
   const plan<sample> shuffled =
@@ -145,6 +175,7 @@ TEST_F(Asked, GivesTheSameInAnyOrderOfCalls) {
   expect_the_same("far ahead, within the epoch",
                   shuffled | prefetch({.items = 50, .within_epoch = true}));
   expect_the_same("groups, read ahead", shuffled | batched(7, true) | prefetch(3));
+  expect_the_same("a stage with a record, read ahead", in_turn | halved() | prefetch(5));
 }
 
 TEST_F(Asked, GivesEachErrorInItsPlace) {
@@ -157,6 +188,9 @@ TEST_F(Asked, GivesEachErrorInItsPlace) {
   EXPECT_EQ(std::ranges::count(rest_of(plain), "error of s000003"), 2) << "once in each epoch";
   expect_the_same("errors", failing);
   expect_the_same("errors, read ahead", failing | prefetch(5));
+  const plan<sample> passed_on = failing | on_error(fail_on_error());
+  expect_the_same("errors that a policy passes on", passed_on);
+  expect_the_same("errors that a policy passes on, read ahead", passed_on | prefetch(5));
 }
 
 TEST_F(Asked, WaitsAsLongAsItIsTold) {
@@ -259,7 +293,9 @@ TEST_F(Asked, CountsAreOfWhatWasGiven) {
     bounded("counts", [&] {
       auto plain = eng_.run(skipping);
       auto data = eng_.run(skipping | prefetch(ahead));
-      for (int ends = 0; ends < 2;) {
+      ASSERT_EQ(data.counts(), ledger()) << "nothing was asked for";
+      for (int ends = 0, calls = 0; ends < 2; ++calls) {
+        if (calls % 5 == 0) wait(data, 16);
         const std::string given = next_of(plain);
         ASSERT_EQ(next_of(data), given);
         ASSERT_EQ(data.counts().summary(), plain.counts().summary()) << given;
@@ -326,6 +362,52 @@ TEST_F(Asked, AStopBetweenTwoReadyItemsIsAnswered) {
       auto resumed = eng_.run(interleaved(two_epochs(urls())));
       resumed.restore(data.save());
       for (int i = 0; i < 20; ++i) ASSERT_EQ(next_of(resumed), next_of(whole));
+    });
+  }
+}
+
+// A stop at any item: a stage's record is that of what was given, if the plan ends in prefetch().
+TEST_F(Asked, AStopLosesNothingOfAStageWithARecord) {
+  for (int stops_at = 0; stops_at < 60; ++stops_at) {
+    for (const std::size_t most : {std::size_t{1}, std::size_t{16}}) {
+      bounded("a stop", [&] {
+        const plan<sample> what = interleaved(two_epochs(urls())) | halved() | prefetch(16);
+        auto whole = eng_.run(what);
+        auto data = eng_.run(what);
+        int left = stops_at;
+        try {
+          for (;;) {
+            if (left % 3 == 0) wait(data, most);
+            for (const sample& s : data.next_ready(most)) {
+              ASSERT_EQ(s.key, next_of(whole));
+              if (left-- == 0) data.stop();
+            }
+          }
+        } catch (const failure& f) {
+          EXPECT_EQ(f.kind(), errc::stopped) << f.what();
+        }
+        auto resumed = eng_.run(what);
+        resumed.restore(data.save());
+        for (int i = 0; i < 20; ++i) ASSERT_EQ(next_of(resumed), next_of(whole));
+      });
+    }
+  }
+}
+
+TEST_F(Asked, AnEndThatIsThereIsNotGivenAfterAStop) {
+  for (const bool ahead : {false, true}) {
+    bounded("an end", [&] {
+      const plan<sample> plain = interleaved(two_epochs(urls()));
+      const plan<sample> what = ahead ? plain | prefetch(2) : plain;
+      auto data = eng_.run(what);
+      auto whole = eng_.run(what);
+      while (data.counts().delivered < all_keys().size()) ASSERT_EQ(next_of(data), next_of(whole));
+      wait(data);
+      data.stop();
+      EXPECT_THROW(data.next(), failure);
+      auto resumed = eng_.run(what);
+      resumed.restore(data.save());
+      EXPECT_EQ(next_of(resumed), "end");
     });
   }
 }

@@ -352,14 +352,14 @@ TEST(Augment, WhatIsOnTakesRandomNumbersInOrderAndWhatIsOffNone) {
 TEST(Augment, SharesOfChangesTurnThemOn) {
   augment_options o;
   for (const change_share& option : shares_of(o)) {
-    EXPECT_EQ(*option.share, 0) << option.name;
+    EXPECT_EQ(*option.share, 0) << option.flag;
     *option.share = 0.5;
-    EXPECT_NO_THROW(check(o)) << option.name;
-    EXPECT_TRUE(changes_pixels(o)) << option.name;
-    EXPECT_TRUE(is_drawn(o)) << option.name;
+    EXPECT_NO_THROW(check(o)) << option.flag;
+    EXPECT_TRUE(changes_pixels(o)) << option.flag;
+    EXPECT_TRUE(is_drawn(o)) << option.flag;
     for (const double wrong : {-0.1, 1.1}) {
       *option.share = wrong;
-      EXPECT_THROW(check(o), failure) << option.name;
+      EXPECT_THROW(check(o), failure) << option.flag;
     }
     *option.share = 0;
   }

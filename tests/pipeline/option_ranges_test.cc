@@ -48,7 +48,7 @@ void members(source_options& o, F& f) {
 template <class F>
 void members(engine_options& o, F& f) {
   auto& [cpu_threads, io_threads, memory_bytes, io, register_buffers, source, allocator,
-         add_sources, tell_skipped] = o;
+         add_sources, tell_skipped, in_words] = o;
   f("cpu_threads", cpu_threads), f("io_threads", io_threads), f("memory_bytes", memory_bytes);
   members(source, f);
 }

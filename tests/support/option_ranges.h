@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <regex>
 #include <string>
 #include <type_traits>
 
 #include "engine/base/result.h"
+#include "pipeline/run/option_words.h"
 #include "tests/support/watchdog.h"
 
 namespace millrace::testing {
@@ -106,6 +108,9 @@ void expect_served_or_refused(const O& usual, Use use, Members members) {
         EXPECT_TRUE(said.find(change.name) != std::string::npos ||
                     said.find(partner_of(change.name)) != std::string::npos)
             << change.said << ": " << said;
+        const std::string words = in_program_words(said, {});
+        EXPECT_FALSE(std::regex_search(words, std::regex("[a-z]_[a-z]+[.:]+[a-z]")))
+            << "programs would name a field of C++: " << words;
       } catch (const std::exception& e) {
         ADD_FAILURE() << change.said << ": " << e.what();
       }

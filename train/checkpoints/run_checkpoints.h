@@ -55,8 +55,8 @@ class run_checkpoints {
   // The same in the background: the tensors are copied, and may change when it returns. Waits first
   // for the one before it, and throws that one's failure. Call finish() before the end.
   void begin_save(checkpoint c);
-  // Waits for what begin_save() began; throws its failure. Whether there was any of which
-  // has_saved() has not told.
+  // Waits for what begin_save() began; throws its failure. Returns whether a save has finished that
+  // has_saved() had not yet reported.
   bool finish();
 
   // Waits on this rank alone, so that newest() is what was written last; a failure is that of the

@@ -169,7 +169,7 @@ void add_augmentation(flag_set& f, train_options& o) {
   f.number("--jitter-part", a.jitter.probability, 0, 1, "SHARE", "share of the images to jitter")
       ->needs(jitter);
   for (const change_share& each : shares_of(a)) {
-    f.number((std::string("--") + each.name).c_str(), *each.share, 0, 1, "SHARE", each.meaning);
+    f.number(each.flag, *each.share, 0, 1, "SHARE", each.meaning);
   }
   f.number("--mixup", o.mixing.mixup, 0, "ALPHA", "alpha of mixup, such as 0.2; 0: none");
   f.number("--cutmix", o.mixing.cutmix, 0, "ALPHA", "alpha of CutMix, such as 1; 0: none");

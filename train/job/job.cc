@@ -6,12 +6,14 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
@@ -352,28 +354,60 @@ std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t 
       .dump();
 }
 
+namespace {
+
+// The figure of a job, of those of its ranks.
+enum class job_figure : std::uint8_t {
+  shared,       // the same on all
+  sum,          // over all ranks
+  sum_of_data,  // over the ranks that `counts` names: one of those that share a part of the data
+  greatest,
+};
+
+// A figure of the last lines. A new one is a row here.
+struct end_figure {
+  const char* name;
+  job_figure of_job;
+  json (*of_rank)(const run_figures& f);
+};
+double rate_of(const run_figures& f) {
+  return f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0;
+}
+std::span<const end_figure> end_figures() {
+  using enum job_figure;
+  static constexpr auto all = std::to_array<end_figure>({
+      {"end", shared,
+       [](const run_figures& f) -> json { return f.signal != 0 ? "stopped" : "done"; }},
+      {"signal", shared, [](const run_figures& f) -> json { return f.signal; }},
+      {"step", shared, [](const run_figures& f) -> json { return f.step; }},
+      {"epochs", shared, [](const run_figures& f) -> json { return f.epoch; }},
+      {"world_size", shared, [](const run_figures& f) -> json { return f.place.world_size; }},
+      {"data_world", shared,
+       [](const run_figures& f) -> json { return f.parts.place().world_size; }},
+      {"seconds", shared, [](const run_figures& f) -> json { return f.seconds; }},
+      {"samples", sum_of_data, [](const run_figures& f) -> json { return f.samples; }},
+      {"samples_per_s", sum_of_data, [](const run_figures& f) -> json { return rate_of(f); }},
+      {"cpu_seconds", sum, [](const run_figures& f) -> json { return f.cpu_seconds; }},
+      {"waiting", greatest, [](const run_figures& f) -> json { return f.waiting; }},
+      {"delivered", sum_of_data, [](const run_figures& f) -> json { return f.counts.delivered; }},
+      {"skipped", sum_of_data,
+       [](const run_figures& f) -> json { return f.counts.skipped_in_all(); }},
+      {"dropped", sum_of_data, [](const run_figures& f) -> json { return f.counts.dropped; }},
+      {"lost", sum_of_data, [](const run_figures& f) -> json { return f.counts.lost; }},
+      {"damaged", sum_of_data, [](const run_figures& f) -> json { return f.counts.damaged; }},
+      {"bytes", sum, [](const run_figures& f) -> json { return f.stats.sources.bytes; }},
+      {"bytes_read", sum, [](const run_figures& f) -> json { return f.stats.sources.bytes; }},
+      {"retries", sum, [](const run_figures& f) -> json { return f.stats.sources.retries; }},
+  });
+  return all;
+}
+
+}  // namespace
+
 // A line of metrics; `counts`: whether the rank's samples do.
 static std::string json_of(const run_figures& f) {
-  json out{{"end", f.signal != 0 ? "stopped" : "done"},
-           {"signal", f.signal},
-           {"step", f.step},
-           {"epochs", f.epoch},
-           {"world_size", f.place.world_size},
-           {"data_world", f.parts.place().world_size},
-           {"counts", f.parts.is_first()},
-           {"samples", f.samples},
-           {"seconds", f.seconds},
-           {"samples_per_s", f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0},
-           {"cpu_seconds", f.cpu_seconds},
-           {"waiting", f.waiting},
-           {"delivered", f.counts.delivered},
-           {"skipped", f.counts.skipped_in_all()},
-           {"dropped", f.counts.dropped},
-           {"lost", f.counts.lost},
-           {"damaged", f.counts.damaged},
-           {"bytes", f.stats.sources.bytes},
-           {"bytes_read", f.stats.sources.bytes},
-           {"retries", f.stats.sources.retries}};
+  json out{{"counts", f.parts.is_first()}};
+  for (const end_figure& each : end_figures()) out[each.name] = each.of_rank(f);
   json& sources = out["sources"];
   source_counters::each([&](std::string_view name, auto figure, auto) {
     sources[std::string(name)] = f.stats.sources.*figure;
@@ -396,14 +430,14 @@ static std::string json_of_job(const std::vector<std::string>& of_ranks) {
   out.erase("counts");
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     const json other = json::parse(of_ranks[rank]);
-    for (const char* sum : {"cpu_seconds", "bytes", "bytes_read", "retries"}) {
-      out[sum] = sum_of(out[sum], other[sum]);
+    for (const end_figure& each : end_figures()) {
+      json& mine = out[each.name];
+      const json& its = other[each.name];
+      const bool is_summed = each.of_job == job_figure::sum ||
+                             (each.of_job == job_figure::sum_of_data && other["counts"]);
+      if (is_summed) mine = sum_of(mine, its);
+      if (each.of_job == job_figure::greatest) mine = std::max(mine, its);
     }
-    for (const char* sum :
-         {"samples", "samples_per_s", "delivered", "skipped", "dropped", "lost", "damaged"}) {
-      if (other["counts"]) out[sum] = sum_of(out[sum], other[sum]);
-    }
-    out["waiting"] = std::max(out["waiting"].get<double>(), other["waiting"].get<double>());
     source_counters::each([&](std::string_view figure, auto, source_counters::total how) {
       json& mine = out["sources"][std::string(figure)];
       const json& its = other["sources"][std::string(figure)];
@@ -419,7 +453,7 @@ static std::string text_of(const run_figures& f) {
   for (const auto& s : f.stats.stages) {
     stages += fmt::format("{}{} {}", stages.empty() ? "" : ", ", s.name, time_text(s.busy));
   }
-  const double rate = f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0;
+  const double rate = rate_of(f);
   const int parts = f.parts.place().world_size;
   const std::string in_all = parts > 1 ? fmt::format(" ({:.1f} of all ranks)", rate * parts) : "";
   const std::string trained = fmt::format(

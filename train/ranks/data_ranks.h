@@ -20,10 +20,9 @@ class data_ranks {
   data_ranks() = default;
   // Each rank has a part of its own.
   explicit data_ranks(const job_place& own);
-  // Called by all ranks of a job: there are `world` parts, of which this rank reads the one
-  // numbered `rank`; below 0: the one of its number, where neighbours share a part (ranks 0 and 1
-  // of 4 read part 0 of 2). Throws `failure` (usage), on all ranks, unless all say the same
-  // `world`, each part has a rank, and all parts have as many.
+  // Collective. This rank reads part `rank` of `world`; if `rank` < 0, consecutive ranks share a
+  // part (of 4 ranks and 2 parts, ranks 0 and 1 read part 0). Throws `failure` (usage) on all ranks
+  // unless they agree on `world`, and every part has equally many ranks, at least one.
   data_ranks(process_group& group, int rank, int world);
 
   // The part, as the place of a job with one rank for each part: for shard_list_options, and all

@@ -23,9 +23,9 @@ namespace millrace {
 
 // The process group of a job: NCCL for tensors on GPUs, Gloo for those in memory and for what the
 // ranks have to agree on. With one rank everything is a no-op. One thread. A rank that is gone, or
-// silent for `timeout`, is a `failure` (peer_lost). Where what this process does does not fail by
-// that within some seconds, such as waiting for a device or for data, the process says so and exits
-// with the code of peer_lost.
+// silent for `timeout`, is a `failure` (peer_lost). If this process does not notice within seconds,
+// for example because it waits for a device or for data, it reports the loss and exits with
+// peer_lost's code.
 class process_group {
  public:
   // Joins the job; returns when all ranks have joined. Torch cannot cancel its connecting, so a
@@ -127,10 +127,9 @@ class data_parallel {
   // then averages their sum over the ranks. Throws `failure`: peer_lost; usage, naming it, if a
   // parameter took no part in the losses of the step.
   void backward(const at::Tensor& loss, bool is_last = true);
-  // By what the losses of a step are multiplied where ranks have different numbers of samples, so
-  // that each of the `all_samples` of all ranks counts alike: losses are means over this rank's
-  // `samples`. 1 where all have as many. As torch's Join does where batches are alike
-  // (divide_by_initial_world_size=False).
+  // The factor for this rank's loss, a mean over its `samples`, that gives each of the
+  // `all_samples` samples of all ranks the same weight; 1 if all ranks have the same number. As
+  // torch's Join does where batches are alike (divide_by_initial_world_size=False).
   double weight(std::int64_t samples, std::int64_t all_samples) const;
   // In place of backward() in a step of which this rank has no sample: its gradients are those of
   // the others. Throws `failure` (peer_lost).

@@ -1,4 +1,4 @@
-#include "pipeline/stages/shuffle_record.h"
+#include "pipeline/state/shuffle_record.h"
 
 namespace millrace {
 
