@@ -125,7 +125,7 @@ void bind_plan(nanobind::module_& to, const char* name, Make make, Give give,
                  ...),
                 "arguments are kept for later runs: take std::string rather than what points into "
                 "an object of Python");
-  raise_failures();
+  speak_in();
   nanobind::class_<typename bound::run_type> running(to, ("_" + std::string(name) + "Run").c_str());
   bind_run_methods(running);
   nanobind::class_<bound> made(to, name);
@@ -158,12 +158,12 @@ void bind_plan(nanobind::module_& to, const char* name, Make make, Give give,
 //       [](const row& r) { return r.length; },
 //       nb::arg("shards"), nb::arg("seed") = 0);
 //
-// `make` is a lambda: of a plan_start and the arguments of Python's class to a plan<T>, or to a
-// lane_plan<sample>. It is
-// called once for each run, on the run's thread and without the GIL, and may wait; what it throws,
-// the loader's first item throws. Its arguments, whose casters the module includes, are values of
-// C++. `give` is a lambda: of a T to what Python gets, called with the GIL for one item at a time;
-// an item for which it throws was given. `extra` is as of nanobind's class_::def(): names,
+// `make` is a lambda that takes a plan_start and the arguments of Python's class, and returns a
+// plan<T> or a lane_plan<sample>. It is called once for each run, on the run's thread and without
+// the GIL, and may wait; what it throws, the loader's first item throws. Its arguments, whose
+// casters the module includes, are values of C++. `give` is a lambda that takes a T and returns
+// what Python gets, called with the GIL for one item at a time; an item for which it throws was
+// given. `extra` is as of nanobind's class_::def(): names,
 // defaults, a docstring. T says which samples it was made of, as items after the lanes do
 // (docs/stages.md).
 //

@@ -1,5 +1,6 @@
 #include "python/binding/raised.h"
 
+#include <millrace/engine.h>
 #include <millrace/error.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -42,10 +43,13 @@ void raise(const error& why, const words& in_words) {
 
 }  // namespace
 
-void raise_failures(words in_words) {
+void speak_in(words in_words) {
   static words* held = nullptr;  // for as long as the interpreter lives
   if (held != nullptr) return;
   held = new words(std::move(in_words));
+  if (*held) {  // what is logged within the sink goes to stderr
+    set_log_sink([](std::string_view line) { log_notice((*held)(std::string(line))); });
+  }
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void* of) {
         try {

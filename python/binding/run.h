@@ -124,11 +124,11 @@ class run {
 
   // Also while a call waits: it does not wait for that.
   run_stats stats() {
-    return of_loader<run_stats>([](loader<T>& data) { return data.stats(); });
+    return figures([](inside& in) { return in.stats(); });
   }
   // As stats().
   ledger counts() {
-    return of_loader<ledger>([](loader<T>& data) { return data.counts(); });
+    return figures([](inside& in) { return in.counts(); });
   }
 
   // Ends the run and its threads. Nothing, if it was not begun or is another process's. The call of
@@ -160,19 +160,19 @@ class run {
     calls_.wait_here([in = held_.get()](auto most) { return in->has_taken_within(most); }, stop);
   }
 
-  // What `ask` returns for the loader; an empty one if there is none.
-  template <class Figures, class Ask>
-  Figures of_loader(Ask ask) {
+  template <class Ask>
+  auto figures(Ask ask) {
     calls_.check_process();
     const nanobind::gil_scoped_release without;
     const std::shared_lock lock(held_->replacing);
-    return held_->data ? ask(*held_->data) : Figures();
+    return ask(*held_);
   }
 
   // One thread at a time takes items.
   struct alone {
     run& of;
     explicit alone(run& r) : of(r) {
+      of.calls_.check_process();
       auto nobody = std::thread::id();
       const auto me = std::this_thread::get_id();
       if (of.user_.compare_exchange_strong(nobody, me)) return;
@@ -207,6 +207,9 @@ class run {
     bool stopped = false;       // by Ctrl-C: the loader gives no more
     bool asked = false;         // the loader makes an item for which the last call did not wait
     std::optional<state> from;  // where it was, while another loader is made
+    // Of loaders before the present one; replaced with it.
+    ledger counts_before;
+    run_stats stats_before;
     std::mutex guard;
     std::stop_source stopper;  // of the present loader; guarded
 
@@ -223,8 +226,18 @@ class run {
       const std::scoped_lock lock(guard);
       stopper = fresh;
     }
-    void end_loader() {
+    void end_loader(bool keeps_figures) {
+      ledger counted;
+      run_stats figured;
+      if (data && keeps_figures) {
+        counted = counts();
+        figured = stats();
+      }
       const std::scoped_lock lock(replacing);
+      if (data && keeps_figures) {
+        counts_before = std::move(counted);
+        stats_before = std::move(figured);
+      }
       data.reset();
     }
     void restore(const state& position) {
@@ -294,10 +307,22 @@ class run {
     }
     bool has_given_all() const { return given == taken.size(); }
 
+    // Of all loaders. Other threads than the run's hold `replacing`.
+    ledger counts() {
+      ledger all = counts_before;
+      if (data) all.add(data->counts());
+      return all;
+    }
+    run_stats stats() {
+      run_stats all = stats_before;
+      if (data) all.add(data->stats());
+      return all;
+    }
+
     // Continues by another loader where a stopped one was. A signal may stop that one as well.
     void begin_again() {
       if (!from) from = data->save();
-      end_loader();
+      end_loader(true);
       restore(*from);
       from.reset();
       stopped = asked = false;
@@ -323,7 +348,7 @@ class run {
     void close() {
       taken.clear();
       given = 0;
-      end_loader();
+      end_loader(false);
       what.reset();
       eng.reset();
     }

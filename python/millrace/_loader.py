@@ -47,7 +47,7 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
                                hint="give the state of every rank once, all of one step")
         return states[0]
     position = _core.merged([s["position"] for s in states])
-    return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
+    return {"millrace": 1, "epoch": min(int(s["epoch"]) for s in states), "position": position}
 
 
 def _one_checked(state: State) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Loader(Generic[T]):
 
     def skipped(self) -> dict[str, Any]:
         """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
-        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "left_out" and
+        short), "lost" (of shards that could not be read; without an index an estimate), "damaged" (decoded with warnings), "left_out" and
         "without_companion" (that a joined shard or table does not have: with missing="skip", and with "none"),
         "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts.
         They are of what the loop was given; of samples, which are taken several at a time, up to 64 further."""

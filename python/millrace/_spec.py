@@ -105,8 +105,10 @@ def content_of(name: str) -> bytes:
 
 
 def described(shards: list[str]) -> str:
-    """The shards, for a repr()."""
-    return repr(shards[0]) if len(shards) == 1 else f"{shards[0]!r} and {len(shards) - 1} more"
+    """The shards, for a repr(), without secrets."""
+    first = shards[0]
+    shown = repr("pipe:..." if first.lower().startswith("pipe:") else errors.redacted(first))
+    return shown if len(shards) == 1 else f"{shown} and {len(shards) - 1} more"
 
 
 def byte_count(size: Union[int, str, None]) -> int:
@@ -145,7 +147,9 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     spec.allow_pipe, spec.resync = flag("allow_pipe", allow_pipe), flag("resync", resync)
     if on_error is not None:
         if not isinstance(on_error, skip):
-            raise errors.usage(f"on_error is {on_error!r}", f"give mr.skip({on_error!r})" if on_error is not True else "give mr.skip()")
+            raise errors.usage(f"on_error is {on_error!r}", 
+                               f"give mr.skip({on_error!r})" if isinstance(on_error, (int, float)) and on_error is not True
+                               else "give mr.skip(), or mr.skip(0.001) for at most that part")
         on_error.apply(spec)
     return spec
 

@@ -33,7 +33,7 @@ class Batch(tuple):  # type: ignore[type-arg]
 
     keys: list[str]
     epoch: int
-    _fields = ("images", "labels")  # as of a named tuple: torch's DataLoader, pin_memory and others keep the class of these
+    _fields = ("images", "labels")  # as in a named tuple: torch's DataLoader, pin_memory and others keep the class of these
 
     def __new__(cls, *content: Any) -> "Batch":
         return tuple.__new__(cls, content[0] if len(content) == 1 else content)
@@ -198,8 +198,8 @@ class ImageLoader(Loader[Batch]):
 
     def _take(self) -> Optional[Batch]:
         self._prepare()
-        if self._torch:
-            importlib.import_module("torch")  # before a batch is taken: Ctrl-C in the middle of this loses none
+        # Before a batch is taken: Ctrl-C in the middle of this loses none.
+        importlib.import_module("torch" if self._torch else "numpy")
         got = self._kept if self._kept is not None else self._begun().next(self._torch)
         if got is None:
             return None

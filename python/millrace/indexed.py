@@ -19,13 +19,13 @@ class IndexedDataset:
         ds = mr.IndexedDataset("train.json")
         len(ds), ds[123456]["jpg"], ds["n01440764_10026"]["cls"]
 
-    A sample is a dict as of `samples()`: "__key__", "__url__", and the bytes of each file by its extension. Each access
+    A sample is a dict as in `samples()`: "__key__", "__url__", and the bytes of each file by its extension. Each access
     is one read of a file, or one range request. For evaluation and tools, and for a DataLoader with a sampler; training
     reads faster through ImageLoader. It may be used in worker processes, also forked ones: each opens it for itself.
 
     Args:
         index: path or URL of the index.
-        memory: the budget in bytes or as "1GiB"; None: as of ImageLoader.
+        memory: the budget in bytes or as "1GiB"; None: as in ImageLoader.
         cache: a folder for copies of what is fetched.
 
     Raises subclasses of `millrace.Error`: BadIndexError and errors of reading at the first access; IntegrityError where a

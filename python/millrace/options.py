@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from . import _core, errors
 from ._numbers import path, whole
@@ -18,7 +18,7 @@ class skip:
     Args:
         most: a float from 0 to 1: at most this part of all samples, checked from the thousandth sample on and at each
             end of an epoch. An int: at most so many samples of this rank in the whole run. None: any number.
-        in_a_row: so many skipped without a good one between them end the run.
+        in_a_row: more than so many skipped without a good one between them end the run.
         report: a file to which each skipped sample is appended, as a line of JSON (kind, url, offset, key, message).
 
     One more raises `TooManySkippedError`. `loader.skipped()` has the counts and the first hundred messages.
@@ -80,18 +80,19 @@ class Augment:
     blur: float = 0.0
     erase: float = 0.0
     least_area: float = 0.08
-    flip: float = field(default=0.5)
+    flip: float = 0.5
 
     def apply(self, spec: _core.Spec) -> None:
         """Sets it in a spec. The engine checks the ranges when the run begins."""
-        for name in ("brightness", "contrast", "saturation", "hue", "jitter", "gray", "solarize", "blur", "erase", "least_area",
-                     "flip"):
-            if not isinstance(getattr(self, name), numbers.Real):
-                raise errors.usage(f"{name} of Augment is {getattr(self, name)!r}", "give a number")
+        for argument in fields(self):
+            given = getattr(self, argument.name)
+            if isinstance(argument.default, float) and not (isinstance(given, numbers.Real) and abs(given) < 1e300):
+                raise errors.usage(f"{argument.name} of Augment is {given!r}", "give a number")
         changes = _core.Changes()
         changes.set_policy(str(self.policy))
         changes.randaugment_ops, changes.randaugment_magnitude = whole("ops", self.ops), whole("magnitude", self.magnitude)
-        changes.gray, changes.solarize, changes.blur, changes.erase = self.gray, self.solarize, self.blur, self.erase
+        for name in changes.shares():
+            changes.set_share(name, getattr(self, name))
         changes.set_jitter(self.brightness, self.contrast, self.saturation, self.hue, self.jitter)
         spec.set_changes(changes)
         spec.set_crop(self.least_area, self.flip)

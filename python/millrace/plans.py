@@ -17,9 +17,9 @@ class PlanLoader(Loader[Any]):
 
     Args:
         plan: an object of a class that `bind_plan` of C++ has made. It can be pickled.
-        rank, memory, threads: as of ImageLoader. The plan is told the rank; its own arguments say the rest.
+        rank, memory, threads: as in ImageLoader. The plan is told the rank; its own arguments say the rest.
 
-    Errors, epochs and positions as of ImageLoader. Raises UsageError for what is no such plan, or is one of another version of millrace.
+    Errors, epochs and positions as in ImageLoader. Raises UsageError for what is no such plan, or is one of another version of millrace.
     """
 
     def __init__(self, plan: Any, *, rank: Rank = "auto", memory: Union[int, str, None] = None,

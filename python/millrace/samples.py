@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Optional, Union
 
 from . import _core, errors
@@ -37,12 +38,14 @@ class SampleLoader(Loader[Sample]):
         return _core.SampleRun(spec)
 
     def _take(self) -> Optional[Sample]:
+        if self._options["decodes"]:
+            importlib.import_module("numpy")  # before a sample is taken: Ctrl-C in the middle of this loses none
         taken: Optional[Sample] = self._begun().next()
         return taken
 
     def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "SampleLoader":
         """A loader, at its beginning, of the same samples with the fields that other shards, "captions/{}.tar", or a table have
-        under their keys. Arguments as of `Join`."""
+        under their keys. Arguments as in `Join`."""
         return self.joined([Join(companion, on, missing, fields)])
 
     def joined(self, joins: list[Join]) -> "SampleLoader":
@@ -96,11 +99,11 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     Args:
         fields: patterns of the extensions to keep, "jpg;json"; empty: all.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
-        lanes: as of ImageLoader; -1: samples come shard by shard, in the order of the list.
+        lanes: as in ImageLoader; -1: samples come shard by shard, in the order of the list.
         orient: turns decoded images as EXIF demands.
         shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
 
-    The others as of ImageLoader. Errors, epochs and positions too.
+    The others as in ImageLoader. Errors, epochs and positions too.
     """
     check_epoch(epoch)
     return SampleLoader(shards, {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
 
@@ -23,7 +25,7 @@ class Lockstep(Generic[T]):
             ...  # DistributedDataParallel waits for no rank that is through
 
     Ranks differ in their numbers of batches with epoch="exact", where samples are skipped, and in an epoch that is continued by
-    another number of ranks. Before each item the ranks agree, by the least over a group of theirs on the CPU (Gloo). A rank whose
+    another number of ranks. Before each item the ranks agree whether all have one (an all-reduce over a CPU group, Gloo). A rank whose
     data fail ends the others with PeerLostError; where they fail after the last step of an epoch, when the next one begins.
 
     Args:
@@ -37,7 +39,9 @@ class Lockstep(Generic[T]):
     """
 
     def __init__(self, loader: Loader[T], group: Optional[Any] = None) -> None:
-        self.loader, self.dropped = loader, 0
+        if not hasattr(loader, "state_dict") or not hasattr(loader, "epoch"):
+            raise errors.usage(f"a Lockstep of {loader!r}", "give a loader of millrace")
+        self.loader, self.dropped, self._is_checked = loader, 0, False
         self._failed: Optional[Exception] = None  # after the last step of an epoch: told when the next one begins
         self._group = group
         if group is None and not _distributed() and job_rank()[1] > 1:
@@ -50,11 +54,54 @@ class Lockstep(Generic[T]):
         if self._group is None:
             return mine
         of_all = torch.tensor([mine])
-        torch.distributed.all_reduce(of_all, torch.distributed.ReduceOp.MIN, group=self._group)
+        try:
+            torch.distributed.all_reduce(of_all, torch.distributed.ReduceOp.MIN, group=self._group)
+        except RuntimeError as why:  # of Gloo
+            raise errors.error("peer_lost", f"another rank is gone: {why}", hint="see that rank's message") from why
         return int(of_all)
 
+    def _states(self) -> list[dict[str, Any]]:
+        """Of all ranks, in their order. Collective."""
+        mine, failed = None, None
+        try:
+            if self._failed is not None:
+                self.loader._begun()  # those of the others are positions of loaders that have begun
+            mine = self.loader.state_dict()
+        except Exception as why:  # the others must not wait for this rank
+            failed = why
+        states: list[Any] = [mine]
+        if self._group is not None:
+            states *= torch.distributed.get_world_size(self._group)
+            torch.distributed.all_gather_object(states, mine, group=self._group)
+        if failed is not None:
+            raise failed
+        if None in states:
+            raise errors.error("peer_lost", "the position of another rank cannot be saved", hint="see that rank's message")
+        return states
+
+    def _warn_of_doubled(self) -> None:
+        """Collective: of ranks that read the same shards, but not as one job."""
+        mine: Any = None
+        try:
+            self.loader._begun()
+            mine = self.loader.state_dict()
+        except Exception:  # comes again with the first item
+            pass
+        states: list[Any] = [mine] * torch.distributed.get_world_size(self._group)
+        torch.distributed.all_gather_object(states, mine, group=self._group)
+        if None in states or len({json.loads(s["position"])["records"]["plan"][0] for s in states}) > 1:
+            return  # each has shards of its own
+        try:
+            merge_states(states)
+        except errors.BadStateError as why:
+            warnings.warn(f"the ranks read the same shards, but not as one job ({why.args[0].partition(';')[0]}): some samples come on "
+                          "several ranks, others on none. Make the loader alike on all ranks, with rank='auto'.", stacklevel=3)
+
     def __iter__(self) -> Iterator[T]:
-        """The rest of an epoch, as of the loader."""
+        """The rest of an epoch, as from the loader."""
+        if self._group is not None and not self._is_checked:
+            self._is_checked = True
+            self._warn_of_doubled()
         items = iter(self.loader)
         while True:
             item, failed, self._failed = None, self._failed, None
@@ -92,35 +139,20 @@ class Lockstep(Generic[T]):
 
     @property
     def epoch(self) -> int:
-        """The loader's."""
+        """Same as the loader's `epoch`."""
         return self.loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The loader's."""
+        """Same as the loader's `set_epoch()`."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position of all ranks: every rank calls it at the same place, and gets the same. One file of one rank is enough to
         continue, with any number of ranks. A rank that cannot save its own ends the others with PeerLostError."""
-        mine, failed = None, None
-        try:
-            if self._failed is not None:
-                self.loader._begun()  # those of the others are positions of loaders that have begun
-            mine = self.loader.state_dict()
-        except Exception as why:  # the others must not wait for this rank
-            failed = why
-        states: list[Any] = [mine]
-        if self._group is not None:
-            states *= torch.distributed.get_world_size(self._group)
-            torch.distributed.all_gather_object(states, mine, group=self._group)
-        if failed is not None:
-            raise failed
-        if None in states:
-            raise errors.error("peer_lost", "the position of another rank cannot be saved", hint="see that rank's message")
-        return merge_states(states)
+        return merge_states(self._states())
 
     def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
-        """The loader's."""
+        """Same as the loader's `load_state_dict()`."""
         self._failed = None
         self.loader.load_state_dict(state)
 
@@ -132,7 +164,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
 
     Batches are made by the loader: `batch_size=None` is needed. With `num_workers=0` they come without a copy. Workers
     divide the shards among themselves, each with a decoding thread; what they give is copied between processes, and their
-    positions cannot be saved. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
+    positions cannot be saved; nor has the program's loader their counts and figures. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
     loop, or each has the same order. torchdata's StatefulDataLoader saves that of `num_workers=0`.
     """
 
@@ -150,13 +182,13 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
         return len(self.loader)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's."""
+        """Same as the loader's `state_dict()`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The loader's."""
+        """Same as the loader's `load_state_dict()`."""
         self.loader.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """The loader's."""
+        """Same as the loader's `set_epoch()`."""
         self.loader.set_epoch(epoch)

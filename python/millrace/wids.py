@@ -113,11 +113,8 @@ class _Decoded:
         return default_decoder(sample, self.format)
 
 
-_NETWORK = ("http", "https", "s3", "gs", "az", "hf", "ais")
-
-
 def _is_remote(url: str) -> bool:
-    return urllib.parse.urlparse(url).scheme in _NETWORK
+    return is_url(url) and not url.lower().startswith(("file:", "pipe:"))
 
 
 def _bad_index(where: str, what: str) -> errors.Error:

@@ -58,7 +58,7 @@ class ShardWriter:
         self._written: list[dict[str, Any]] = []
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Writes {"__key__": ..., extension: value, ...}; values as of `encoded`. Other names that begin with "__" are
+        """Writes {"__key__": ..., extension: value, ...}; values as in `encoded`. Other names that begin with "__" are
         left out."""
         if self._out is None:
             raise errors.usage("this writer is closed", "make a new one")

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,19 @@ void bind_changes(nb::module_& to) {
       .def("set_policy", [](changes& c, const std::string& name) { c.policy = policy_of(name); })
       .def_rw("randaugment_ops", &changes::randaugment_ops)
       .def_rw("randaugment_magnitude", &changes::randaugment_magnitude)
-      .def_rw("gray", &changes::gray)
-      .def_rw("solarize", &changes::solarize)
-      .def_prop_rw(
-          "blur", [](const changes& c) { return c.blur.probability; },
-          [](changes& c, double p) { c.blur.probability = p; })
-      .def_prop_rw(
-          "erase", [](const changes& c) { return c.erasing.probability; },
-          [](changes& c, double p) { c.erasing.probability = p; })
+      .def("shares",
+           [](changes& c) {
+             std::vector<std::string> names;
+             for (const change_share& each : shares_of(c)) names.emplace_back(each.name());
+             return names;
+           })
+      .def("set_share",
+           [](changes& c, const std::string& name, double share) {
+             const auto all = shares_of(c);
+             const auto at = std::ranges::find(all, name, &change_share::name);
+             if (at == all.end()) throw nb::key_error(name.c_str());
+             *at->share = share;
+           })
       .def("set_jitter", [](changes& c, double brightness, double contrast, double saturation,
                             double hue, double probability) {
         c.jitter = {brightness, contrast, saturation, hue, probability};

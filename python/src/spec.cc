@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "errors.h"
+
 namespace millrace::python {
 namespace {
 
@@ -36,6 +38,7 @@ engine_options engine_of(const spec& of) {
   if (of.memory > 0) out.memory_bytes = of.memory;
   if (!of.cache_folder.empty()) out.source.cache.folder = of.cache_folder;
   if (of.allow_pipe) out.source.allow_pipe = true;
+  out.in_words = words_of;
   return out;
 }
 

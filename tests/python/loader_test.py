@@ -127,6 +127,29 @@ class Epochs(Case):
             self.assertEqual(len(seen) + len(later), 400)
             self.assertEqual(len(set(seen) | set(later)), 400)
 
+    def test_a_rank_that_is_past_the_epoch_goes_back_to_it(self):
+        """The states of all ranks continue in the earliest epoch, and say so."""
+        def made(rank, world):
+            return loader([f"train-{i:06}.tar" for i in range(3)], rank=(rank, world), batch_size=10, lanes=2)
+        keys: dict[int, list[str]] = {0: [], 1: []}
+        ranks = [made(r, 2) for r in range(2)]  # of two shards and of one: 20 and 10 batches
+        for data in ranks:
+            for step in range(12):
+                batch = next(iter(data), None) or next(iter(data))
+                keys[batch.epoch] += batch.keys
+        states = [d.state_dict() for d in ranks]
+        self.assertEqual([s["epoch"] for s in states], [0, 1])
+        for world in 1, 2:
+            rest = []
+            for rank in range(world):
+                data = made(rank, world)
+                data.load_state_dict(states)
+                self.assertEqual(data.epoch, 0)
+                rest += [k for b in data for k in b.keys]
+                self.assertEqual(data.epoch, 1)
+            self.assertEqual(sorted(keys[0] + rest), sorted({*keys[0], *rest}))
+            self.assertEqual(len(keys[0] + rest), 300)
+
     def test_states_are_small_and_quick(self):
         data = loader(shuffle=10_000)
         next(iter(data))
@@ -305,6 +328,35 @@ class Errors(Case):
                 loader(**options)
         with self.assertRaisesRegex(mr.NoMemoryError, r"set memory to \d+MiB or more"):
             next(iter(loader(memory="1MiB")))
+
+    def test_options_of_augment_are_named_as_python_names_them(self):
+        for name, wrong in {"jitter": 2, "brightness": -1, "hue": 0.7, "gray": 1.5, "blur": 2, "erase": -1, "flip": 3}.items():
+            with self.assertRaises(mr.UsageError) as caught:
+                next(iter(loader(augment=mr.Augment(**{name: wrong}))))
+            self.assertRegex(str(caught.exception), f"; {name} takes ")
+
+    def test_what_was_skipped_is_told_as_python_names_it(self):
+        with tarfile.open("bad-label.tar", "w") as out:
+            for name, data in ("a.jpg", next(iter(mr.samples(URLS)))["jpg"]), ("a.txt", b"no number"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                out.addfile(entry, io.BytesIO(data))
+        data = loader("bad-label.tar", label="txt", on_error=mr.skip(report="report.jsonl"))
+        self.assertEqual(list(data), [])
+        for said in data.skipped()["messages"][0], pathlib.Path("report.jsonl").read_text():
+            self.assertIn("label names the field", said)
+            self.assertNotIn("decode_options", said)
+
+    def test_a_path_is_no_name_of_an_option(self):
+        for name in "gaussian_blur.0001.tar", "crop_options.flip.tar":
+            with self.assertRaises(mr.NotFoundError) as caught:
+                next(iter(mr.samples(name)))
+            self.assertIn(f"at {name}", str(caught.exception))
+
+    def test_a_loaders_repr_has_no_secrets(self):
+        for url in "https://me:hush@h/a.tar?sig=hush", "pipe:curl -H hush http://h/a.tar":
+            for data in mr.samples(url), loader(url), mr.samples([url, "b.tar"]):
+                self.assertNotIn("hush", repr(data))
 
     def test_shards_of_a_generator_and_of_paths(self):
         data = loader(pathlib.Path(f"train-{i:06}.tar") for i in range(4))

@@ -34,7 +34,8 @@ class Steps(Case):
         text = textwrap.dedent(PROGRAM) + textwrap.dedent(program) + '\njson.dump(said, open(f"{out}.{rank}", "w"))\n' \
             "torch.distributed.destroy_process_group()\n"  # threads of Gloo end the process by a signal, rarely
         started = [subprocess.Popen([sys.executable, "-c", text, str(rank), str(world), str(self.folder), str(out), *map(str, arguments)],
-                                    cwd=self.folder, env=harness.CLEAN | {"PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1"}, text=True,
+                                    cwd=self.folder, text=True,
+                                    env=harness.CLEAN | {"PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default::UserWarning"},
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(world)]
         ended = [(p.communicate(timeout=120)[1], p.returncode) for p in started]
         files = [pathlib.Path(f"{out}.{rank}") for rank in range(world)]
@@ -87,6 +88,30 @@ class Steps(Case):
         self.assertIn("PeerLostError: peer_lost: the data of another rank failed; see that rank's message", ended[0][0])
         self.assertIn("Error: ", ended[1][0])
         self.assertIn("b.tar", ended[1][0])
+        self.assertNotIn("not as one job", ended[0][0] + ended[1][0])  # each has a list of its own
+
+    def test_ranks_that_read_the_same_shards_but_not_as_one_job_are_told(self):
+        for options in "seed=rank", "rank=(0, 1)":
+            with self.subTest(options):
+                _, ended = self.ranks(2, f"""
+                    steps = mr.Lockstep(mr.ImageLoader("train.json", 50, size=16, label="none", threads=1, {options}))
+                    for batch in steps:
+                        step(batch)
+                    """)
+                self.assertEqual([code for _, code in ended], [0, 0], ended)
+                for said, _ in ended:
+                    self.assertIn("UserWarning: the ranks read the same shards, but not as one job (bad_state: ", said)
+
+    def test_a_rank_that_is_killed_ends_the_others(self):
+        _, ended = self.ranks(2, """
+            import os
+            steps = mr.Lockstep(mr.ImageLoader("train.json", 10, size=16, label="none", threads=1))
+            for n, batch in enumerate(steps):
+                if n == 3 and rank == 1:
+                    os.kill(os.getpid(), 9)
+            """)
+        self.assertIn("PeerLostError: peer_lost: another rank is gone", ended[0][0])
+        self.assertNotIn("not as one job", ended[0][0])
 
     def test_data_that_fail_after_the_last_step_of_an_epoch(self):
         content = (self.folder / "train-000000.tar").read_bytes()

@@ -31,7 +31,7 @@ class Chain:
 
     def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "DataPipeline":
         """Adds the fields that other shards, "captions/{}.tar", or a table have under the samples' keys, by the engine's threads.
-        Place it before decode() and functions. Arguments as of `millrace.Join`."""
+        Place it before decode() and functions. Arguments as in `millrace.Join`."""
         return self.compose(Join(companion, on, missing, fields))
 
     def batched(self, batchsize: int, collation_fn: Any = filters.default_collation_fn, partial: bool = True) -> "DataPipeline":
@@ -79,7 +79,7 @@ class Chain:
         return self.compose(filters.rsample(p))
 
     def slice(self, *args: int) -> "DataPipeline":
-        """Items as of itertools.islice."""
+        """Items as in itertools.islice."""
         return self.compose(filters.slice(*args))
 
     def rename(self, **kw: Any) -> "DataPipeline":

@@ -196,7 +196,7 @@ class rsample:
 
 
 class slice:
-    """Items as of itertools.islice."""
+    """Items as in itertools.islice."""
 
     def __init__(self, *args: int) -> None:
         self.args = args
