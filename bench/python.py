@@ -18,6 +18,7 @@ short trial. A peer that is not installed is left out, and a line says so. Media
 Needs ./setup --peers, a build of the package (build/release/python), and bench/peers/setup. About 20 minutes on two cores."""
 
 import argparse
+import compileall
 import json
 import os
 import pathlib
@@ -376,6 +377,7 @@ def main():
     a = parser.parse_args()
     a.rounds = a.rounds or (1 if a.small else 3)
     a.package, a.bin = a.package.resolve(), a.bin.resolve()
+    compileall.compile_dir(a.package, quiet=1)  # as pip does with what it installs, the peers too
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         b = Bench(a, pathlib.Path(folder))
         print(f"{CORES} cores; {', '.join(f'{name} {version}' for name, version in b.versions.items())}", flush=True)
