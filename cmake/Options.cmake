@@ -54,6 +54,13 @@ if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# Sets `out` to the files of this folder and those within it, looked for again at each build: a new file needs no line.
+function(millrace_sources out)
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *.cc)
+  list(FILTER found EXCLUDE REGEX "(^|/)\\.")  # of editors and file managers
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
 # What every folder's library has in common: name, warnings, include paths, installation. `options`, where it is
 # given: the target that it is compiled with, instead of millrace_build_options.
 function(millrace_library folder)
