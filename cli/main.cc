@@ -69,7 +69,9 @@ struct program {
                    "print the commands with their options, as one JSON object")
         ->group("Output");
     help->footer("Example:\n  millrace help bench disk");
-    app.footer("Example:\n  millrace ls train-000000.tar\n\n`millrace COMMAND --help` says more.");
+    app.footer(
+        "Example:\n  millrace ls train-000000.tar\n\n`millrace COMMAND --help` says more. To train "
+        "models: millrace-train --help.");
   }
 };
 

@@ -23,7 +23,7 @@ enum class purpose : std::uint32_t {
   stage = 8,
   mix = 9,
   window = 10,
-  colours = 11,
+  colors = 11,
   mixing = 12,
   device = 13,
 };

@@ -46,16 +46,16 @@ result<layout> npy_layout(std::span<const std::byte> file) {
   const auto header = read_npy_header(file);
   if (!header) return bad(fmt::format("the array is not an image: {}", header.error().what()));
   const auto& shape = header->shape;
-  const bool colours_last = shape.size() == 3 && (shape[2] == 3 || shape[2] == 1);
-  const bool colours_first = shape.size() == 3 && !colours_last && shape[0] == 3;
-  if (header->type != "u1" || !(shape.size() == 2 || colours_last || colours_first)) {
+  const bool colors_last = shape.size() == 3 && (shape[2] == 3 || shape[2] == 1);
+  const bool colors_first = shape.size() == 3 && !colors_last && shape[0] == 3;
+  if (header->type != "u1" || !(shape.size() == 2 || colors_last || colors_first)) {
     return bad(
         fmt::format("an array of type {} and shape ({}): an image is of type u1, and of shape "
                     "(height, width, 3), (height, width) or (3, height, width)",
                     header->type, fmt::join(shape, ", ")));
   }
-  if (!colours_first) {
-    const std::size_t channels = colours_last ? static_cast<std::size_t>(shape[2]) : 1;
+  if (!colors_first) {
+    const std::size_t channels = colors_last ? static_cast<std::size_t>(shape[2]) : 1;
     if (!are_sides(shape[1], shape[0])) return bad("an array without pixels");
     return interleaved(shape[1], shape[0], channels, header->size);
   }

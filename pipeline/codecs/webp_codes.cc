@@ -189,7 +189,7 @@ constexpr std::uint64_t most_read = 8 << 20;
 
 // Reads a stream after its header. Groups beyond the number of squares of pixels are not allocated.
 std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uint64_t height) {
-  enum transforms : unsigned { predictor, colour, subtracted_green, palette };
+  enum transforms : unsigned { predictor, color, subtracted_green, palette };
   std::array<bool, 4> seen{};
   webp_codes found{.groups = 1, .numbers = 1};
   const auto read_squares = [&](unsigned& side) -> std::optional<unsigned> {
@@ -204,12 +204,12 @@ std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uin
   while (bits.next() != 0) {
     const unsigned kind = bits.read(2);
     if (std::exchange(seen[kind], true)) return std::nullopt;
-    if ((kind == predictor || kind == colour) && !read_squares(side)) return std::nullopt;
+    if ((kind == predictor || kind == color) && !read_squares(side)) return std::nullopt;
     if (kind != palette) continue;
-    const unsigned colours = bits.read(8) + 1;
-    if (!read_image(bits, colours, 1)) return std::nullopt;
+    const unsigned colors = bits.read(8) + 1;
+    if (!read_image(bits, colors, 1)) return std::nullopt;
     found.pixels += literals;  // the palette is filled up to this size
-    width = in_squares(width, colours <= 2 ? 3 : colours <= 4 ? 2 : colours <= 16 ? 1 : 0);
+    width = in_squares(width, colors <= 2 ? 3 : colors <= 4 ? 2 : colors <= 16 ? 1 : 0);
   }
   if (bits.next() != 0) bits.read(4);  // the colour cache of the image itself
   if (bits.next() != 0) {

@@ -158,8 +158,8 @@ constexpr change policy_change = {
         },
 };
 
-void jitter_colours(const augment_options::color_jitter& o, random_stream& random,
-                    std::vector<augment_step>& to) {
+void jitter_colors(const augment_options::color_jitter& o, random_stream& random,
+                   std::vector<augment_step>& to) {
   if (random.uniform() >= o.probability) return;
   std::array<augment_step, 4> steps;
   const auto factor = [&](double reach) {
@@ -194,7 +194,7 @@ constexpr change jitter_change = {
           return j.brightness > 0 || j.contrast > 0 || j.saturation > 0 || j.hue > 0;
         },
     .draw = [](const augment_options& o,
-               drawing& to) { jitter_colours(o.jitter, to.random, to.out.steps); },
+               drawing& to) { jitter_colors(o.jitter, to.random, to.out.steps); },
 };
 
 constexpr change gray_change = {
@@ -286,7 +286,7 @@ constexpr change erasing_change = {
     .apply =
         [](const augment_options& o, const augment_steps& drawn, op_applier& /*ops*/,
            const rgb_pixels& pixels) {
-          if (drawn.erased) erase(*drawn.erased, o.erasing.colour, pixels);
+          if (drawn.erased) erase(*drawn.erased, o.erasing.color, pixels);
         },
 };
 

@@ -46,13 +46,13 @@ struct augment_options {
   } blur = {};                 // off unless its probability is set
   // torchvision's RandomErasing (Zhong et al., AAAI 2020).
   struct random_erasing {
-    double probability = 0;                                // fraction of the images
-    double least_area = 0.02;                              // of the box, as a fraction of the image
-    double most_area = 1.0 / 3;                            // up to this
-    double least_aspect = 0.3;                             // height / width of the box
-    double most_aspect = 3.3;                              // up to this
-    std::array<std::uint8_t, 3> colour = {124, 116, 104};  // RGB; ImageNet's mean
-  } erasing = {};                                          // off unless its probability is set
+    double probability = 0;                               // fraction of the images
+    double least_area = 0.02;                             // of the box, as a fraction of the image
+    double most_area = 1.0 / 3;                           // up to this
+    double least_aspect = 0.3;                            // height / width of the box
+    double most_aspect = 3.3;                             // up to this
+    std::array<std::uint8_t, 3> color = {124, 116, 104};  // RGB; ImageNet's mean
+  } erasing = {};                                         // off unless its probability is set
 };
 
 // An option that is the fraction of the images to change. Programs offer all of them: as a flag of

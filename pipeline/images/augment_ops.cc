@@ -143,15 +143,15 @@ void turn_hue(float by, std::uint8_t* p) {
   const float low = most * (1.0F - saturation);
   const float falling = most * (1.0F - saturation * within);
   const float rising = most * (1.0F - saturation * (1.0F - within));
-  const std::array<std::array<float, 3>, 6> colours = {{{most, rising, low},
-                                                        {falling, most, low},
-                                                        {low, most, rising},
-                                                        {low, falling, most},
-                                                        {rising, low, most},
-                                                        {most, low, falling}}};
-  const auto& colour = colours[static_cast<std::size_t>(sector) % 6];
+  const std::array<std::array<float, 3>, 6> colors = {{{most, rising, low},
+                                                       {falling, most, low},
+                                                       {low, most, rising},
+                                                       {low, falling, most},
+                                                       {rising, low, most},
+                                                       {most, low, falling}}};
+  const auto& color = colors[static_cast<std::size_t>(sector) % 6];
   constexpr float just_below_256 = 255.999F;
-  for (std::size_t c = 0; c < 3; ++c) p[c] = cut(colour[c] * just_below_256);
+  for (std::size_t c = 0; c < 3; ++c) p[c] = cut(color[c] * just_below_256);
 }
 
 // Index `i` into a row of `size` elements that is reflected at its ends. The end elements are not
@@ -312,13 +312,13 @@ void op_applier::apply(const augment_step& step, const rgb_pixels& pixels) {
   }
 }
 
-void erase(const pixel_box& box, const std::array<std::uint8_t, 3>& colour,
+void erase(const pixel_box& box, const std::array<std::uint8_t, 3>& color,
            const rgb_pixels& pixels) {
   for (int y = box.y; y < box.y + box.height; ++y) {
     const auto at = static_cast<std::size_t>(y) * static_cast<std::size_t>(pixels.width) +
                     static_cast<std::size_t>(box.x);
     std::uint8_t* to = pixels.data + at * 3;
-    for (int x = 0; x < box.width; ++x, to += 3) std::ranges::copy(colour, to);
+    for (int x = 0; x < box.width; ++x, to += 3) std::ranges::copy(color, to);
   }
 }
 

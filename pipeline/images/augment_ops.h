@@ -68,8 +68,8 @@ class op_applier {
   std::vector<float> padded_;
 };
 
-// Sets every pixel of the box, which must lie within the image, to `colour`.
-void erase(const pixel_box& box, const std::array<std::uint8_t, 3>& colour,
+// Sets every pixel of the box, which must lie within the image, to `color`.
+void erase(const pixel_box& box, const std::array<std::uint8_t, 3>& color,
            const rgb_pixels& pixels);
 
 }  // namespace millrace

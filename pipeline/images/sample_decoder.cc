@@ -242,7 +242,7 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
   if (!warnings) return placed(warnings.error(), s);
   if (o.train) {
     const int size = size_in(o, s.where.epoch);
-    augment_.apply(o.augment, random_for(o, purpose::colours, s.where), {out, size, size});
+    augment_.apply(o.augment, random_for(o, purpose::colors, s.where), {out, size, size});
   }
   return decoded{.label = *label, .warnings = *warnings};
 }

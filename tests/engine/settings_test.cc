@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-enum class colour { red, green };
+enum class color { red, green };
 struct paint {
   double share = 0.05;
   std::optional<int> coats;
@@ -24,7 +24,7 @@ struct wall {
   milliseconds pause{500};
   bool wet = false;
   bool may_fall = false;
-  colour shade = colour::green;
+  color shade = color::green;
   std::optional<bool> old;
   std::string name;
   std::string found;
@@ -107,7 +107,7 @@ TEST(Settings, EachKindOfFieldIsSet) {
   EXPECT_EQ(made.doors, 64);
   EXPECT_EQ(made.pause, milliseconds(250));
   EXPECT_TRUE(made.wet && made.may_fall);
-  EXPECT_EQ(made.shade, colour::red);
+  EXPECT_EQ(made.shade, color::red);
   EXPECT_EQ(made.old, std::optional(false));
   EXPECT_EQ(made.name, "north");
   EXPECT_EQ(made.found, "by me");

@@ -301,7 +301,7 @@ TEST_F(Images, OptionsThatCannotBeAreRefused) {
 // Whether one of many draws changes the image.
 bool is_drawn(const augment_options& o) {
   for (std::uint64_t i = 0; i < 100; ++i) {
-    const auto drawn = draw_steps(o, random_stream(1, purpose::colours, 0, i), 100, 80);
+    const auto drawn = draw_steps(o, random_stream(1, purpose::colors, 0, i), 100, 80);
     const auto& [steps, blur_sigma, erased] = drawn;
     if (!steps.empty() || blur_sigma != 0 || erased) return true;
   }
@@ -336,12 +336,12 @@ TEST(Augment, WhatIsOnTakesRandomNumbersInOrderAndWhatIsOffNone) {
     if (all) o.gray = o.solarize = o.erasing.probability = 0.5;
     if (all) o.jitter = {.brightness = 0.1, .probability = 0};
     for (std::uint64_t i = 0; i < 20; ++i) {
-      random_stream random(1, purpose::colours, 0, i);
+      random_stream random(1, purpose::colors, 0, i);
       if (all) random.uniform();
       std::size_t steps = all && random.uniform() < 0.5 ? 1 : 0;
       steps += all && random.uniform() < 0.5 ? 1 : 0;
       const double sigma = random.uniform() < 0.5 ? random.uniform(0.1, 2) : 0;
-      const auto drawn = draw_steps(o, random_stream(1, purpose::colours, 0, i), 100, 80);
+      const auto drawn = draw_steps(o, random_stream(1, purpose::colors, 0, i), 100, 80);
       EXPECT_EQ(drawn.steps.size(), steps) << i;
       EXPECT_EQ(drawn.blur_sigma, sigma) << i;
       EXPECT_EQ(drawn.erased.has_value(), all && random.uniform() < 0.5) << i;
@@ -371,7 +371,7 @@ TEST(Augment, ErasedBoxesHaveTheRangesAsked) {
   int erased = 0;
   constexpr int draws = 4000;
   for (std::uint64_t i = 0; i < draws; ++i) {
-    const auto drawn = draw_steps(o, random_stream(1, purpose::colours, 0, i), 100, 80);
+    const auto drawn = draw_steps(o, random_stream(1, purpose::colors, 0, i), 100, 80);
     if (!drawn.erased) continue;
     ++erased;
     const pixel_box& b = *drawn.erased;

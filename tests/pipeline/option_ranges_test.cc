@@ -94,7 +94,7 @@ void members(augment_options& o, F& f) {
   auto& [policy, ops, magnitude, jitter, gray, solarize, solarize_from, blur, erasing] = o;
   auto& [brightness, contrast, saturation, hue, jitter_probability] = jitter;
   auto& [blur_probability, size, least_sigma, most_sigma] = blur;
-  auto& [probability, least_area, most_area, least_aspect, most_aspect, colour] = erasing;
+  auto& [probability, least_area, most_area, least_aspect, most_aspect, color] = erasing;
   f("randaugment_ops", ops), f("randaugment_magnitude", magnitude);
   f("brightness", brightness), f("contrast", contrast), f("saturation", saturation);
   f("hue", hue), f("probability", jitter_probability), f("gray", gray), f("solarize", solarize);

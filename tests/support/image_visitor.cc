@@ -149,8 +149,8 @@ json draw(const json& line) {
                                              : augment_policy::trivialaugment;
   json steps = json::array();
   for (std::uint64_t i = 0; i < line["count"]; ++i) {
-    const auto drawn = draw_steps(options, random_stream(3, purpose::colours, 0, i), line["width"],
-                                  line["height"]);
+    const auto drawn =
+        draw_steps(options, random_stream(3, purpose::colors, 0, i), line["width"], line["height"]);
     for (const augment_step& s : drawn.steps) {
       steps.push_back({names[static_cast<std::size_t>(s.op)], s.amount});
     }
