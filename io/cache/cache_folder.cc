@@ -34,12 +34,23 @@ constexpr std::uint64_t beyond_any_disk = std::uint64_t{1} << 60;
 
 }  // namespace
 
-result<void> cache_folder::prepare() const {
+result<void> cache_folder::check_name() const {
   const std::string& folder = options_.folder;
   if (folder.find("://") != folder.npos) {
     return error(errc::bad_setting, "cache_options.folder (MILLRACE_CACHE) is a URL")
         .hint("name a folder of this host");
   }
+  struct stat info{};
+  const int looked_up = host_files().stat(folder, info, true);
+  if (looked_up == 0 ? S_ISDIR(info.st_mode) : looked_up != -ENOTDIR) return {};
+  return error(errc::usage, "the cache (cache_options.folder, MILLRACE_CACHE) is not a folder")
+      .at(folder)
+      .hint("name a folder, or a path where there is nothing: it is created");
+}
+
+result<void> cache_folder::prepare() const {
+  if (auto named = check_name(); !named) return named;
+  const std::string& folder = options_.folder;
   for (auto slash = folder.find('/', 1); slash != std::string::npos;
        slash = folder.find('/', slash + 1)) {
     host_files().make_folder(folder.substr(0, slash), 0777);

@@ -45,6 +45,9 @@ class cache_folder {
   explicit cache_folder(cache_options options) : options_(std::move(options)) {}
 
   const cache_options& options() const { return options_; }
+  // Fails for a name that the folder cannot have: with usage for that of a file, and with
+  // bad_setting for a URL.
+  result<void> check_name() const;
   // Creates the folder, with mode 0700, and checks it.
   result<void> prepare() const;
   // Fails with not_found, usage (not a folder), or not_allowed (another user's, or other users may

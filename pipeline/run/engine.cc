@@ -8,6 +8,7 @@
 #include "engine/base/option_list.h"
 #include "engine/host/host.h"
 #include "engine/threads/worker_pool.h"
+#include "io/cache/cache_folder.h"
 #include "io/standard_sources.h"
 #include "pipeline/run/engine_core.h"
 
@@ -52,6 +53,7 @@ void pool_governor::consumer_waited(double seconds) {
 
 engine_core::engine_core(const engine_options& o) : options(o), process_(getpid()) {
   engine_options::variables().check(o);
+  cache_folder(o.source.cache).check_name().value();
   if (options.memory_bytes == 0) options.memory_bytes = default_memory_bytes();
   threads = std::make_unique<runtime>(runtime_options{.io_threads = o.io_threads,
                                                       .cpu_threads = o.cpu_threads,

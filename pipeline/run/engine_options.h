@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-// Options of an engine. Ranges are those of the variables (docs/variables.md).
+// Options of an engine. Ranges are those of the variables (docs/variables.md). A cache's folder
+// that is a file, or a URL, is refused as well.
 struct engine_options {
   // Decoding threads. 0: as few as keep the consumer from waiting, at most the CPUs that affinity
   // and the cgroup allow.

@@ -223,6 +223,13 @@ class Cache(unittest.TestCase):
         self.assertEqual([e["complete"] for e in found["entries"]], [True, True], found)
         self.assertEqual(run("millrace", "cache", "verify", env=env).returncode, 0)
 
+    def test_a_file_in_its_place_is_refused(self):
+        (self.path / "cache").write_text("a file")
+        with FaultServer({"a.tar": CONTENT}) as server:
+            done = cat(f"{server.url}/plain/a.tar", env=self.env)
+            self.assertEqual((done.returncode, done.stdout, server.requests()), (2, b"", []))
+            self.assertRegex(done.stderr.decode(), "MILLRACE_CACHE.* is not a folder, at .*/cache; name a folder")
+
     def test_a_folder_that_is_a_link_or_anothers_is_not_used(self):
         (self.path / "link").symlink_to("/tmp")
         with FaultServer({"a.tar": CONTENT}) as server:
