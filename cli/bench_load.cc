@@ -7,6 +7,7 @@
 #include "cli/interrupt.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "engine/host/host.h"
 #include "pipeline/shards/shards.h"
 #include "tools/bench/load_bench.h"
 
@@ -38,6 +39,29 @@ const char* name_of(load_limit limit) {
   return "";
 }
 
+// How busy decoding is, where it is the bottleneck: the percentage is of the time of all threads.
+// Threads that are at work for less than nearly all of theirs lack cores, or images to decode at
+// once.
+std::string busy_decoding(const load_bench_report& r, double pool) {
+  constexpr double nearly = 85;
+  const int threads = r.stats.pool_threads;
+  std::string out = threads == 1 ? fmt::format("its thread decodes for {:.0f} % of its time", pool)
+                                 : fmt::format(
+                                       "its {} threads decode for {:.0f} % of their time (the mean "
+                                       "of the threads)",
+                                       threads, pool);
+  const double cores = r.cpu_seconds / r.seconds;
+  if (pool > nearly) return out;
+  if (100 * cores > nearly * allowed_cpus()) {
+    return out + fmt::format(", and the process keeps {:.1f} of {} busy", cores,
+                             counted(static_cast<std::uint64_t>(allowed_cpus()), "core"));
+  }
+  return out + fmt::format(
+                   ", the I/O thread is busy for {:.0f} % of its own, and images to decode "
+                   "are seldom waited for",
+                   100 * r.stats.spine_cpu / r.seconds);
+}
+
 // The bottleneck, and what would remove it, in one line.
 std::string verdict(const load_bench_report& r) {
   const double pool = 100 * r.stats.pool_busy / (r.seconds * std::max(1, r.stats.pool_threads));
@@ -50,29 +74,28 @@ std::string verdict(const load_bench_report& r) {
           100 * r.waited / r.seconds, r.cpu_seconds / r.seconds);
     case load_limit::decoding:
       return fmt::format(
-          "limited by decoding: {} busy {:.0f} % of the time; more cores would help, "
+          "limited by decoding: {}; more cores would help, "
           "or shards with restart runs (millrace pack --from-shards ... --restart 4), or "
           "smaller stored images (pack --resize)",
-          r.stats.pool_threads == 1 ? "its thread is"
-                                    : fmt::format("its {} threads are", r.stats.pool_threads),
-          pool);
+          busy_decoding(r, pool));
     case load_limit::spine:
       return fmt::format(
-          "limited by the I/O thread: it is busy {:.0f} % of the time; another process or loader "
+          "limited by the I/O thread: it is busy for {:.0f} % of its time; another process or "
+          "loader "
           "would help, or larger samples",
           100 * r.stats.spine_cpu / r.seconds);
     case load_limit::reading:
       return fmt::format(
-          "limited by reading: {:.0f} MB/s arrive, and the decoding threads are busy {:.0f} % of "
-          "the "
-          "time; `millrace bench disk` or `bench http` measures the storage, and "
+          "limited by reading: {:.0f} MB/s arrive, and the decoding threads are busy for {:.0f} % "
+          "of their time; `millrace bench disk` or `bench http` measures the storage, and "
           "`millrace tune` finds the best settings; a cache (MILLRACE_CACHE) serves later epochs",
           r.mb_per_s(), pool);
     case load_limit::host:
       if (r.pool_on_cpu() > 0.7) {
         return fmt::format(
-            "limited by the host: not by the decoding threads (busy {:.0f} % of the time), the I/O "
-            "thread ({:.0f} %) or reading; other programs or virtual machines use its CPUs, so "
+            "limited by the host: not by the decoding threads (busy for {:.0f} % of their time), "
+            "the I/O thread ({:.0f} %) or reading; other programs or virtual machines use its "
+            "CPUs, so "
             "measure again without them",
             pool, 100 * r.stats.spine_cpu / r.seconds);
       }

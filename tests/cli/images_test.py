@@ -115,6 +115,8 @@ class BenchLoad(unittest.TestCase):
             self.assertAlmostEqual(times, found["seconds"], delta=0.25 * found["seconds"], msg=stage)
         self.assertIn(found["limit"], ("decoding", "reading", "spine", "host"))
         self.assertTrue(found["verdict"].startswith("limited by "), found["verdict"])
+        if found["limit"] in ("decoding", "reading"):  # a percentage says of what it is
+            self.assertRegex(found["verdict"], r"for \d+ % of their time")
 
     def test_a_consumer_takes_no_more_than_it_is_told_to(self):
         found = self.load("--seconds", 2, "--rate", 100)
