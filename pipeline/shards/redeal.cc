@@ -142,10 +142,6 @@ void count_ends_again(state& whole, std::span<const state> of_ranks) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // A record of a stage of the program's own without its rank in its name would be that of one rank.
 void check_same_of_ranks(const state& merged, const std::string& name,
                          const state::record& values) {

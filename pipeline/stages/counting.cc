@@ -231,7 +231,8 @@ std::vector<item_count::saved_count> item_count::saved_in(const state& from) con
   const std::string begin = stage_ + of_rank_0;
   const auto it = from.records().lower_bound(begin);
   if (it == from.records().end() || !it->first.starts_with(begin)) {
-    throw failure(error(errc::bad_state, "the saved state was saved without " + stage_));
+    throw failure(error(errc::bad_state, "the saved state was saved without " + stage_)
+                      .hint("resume with the stages that it was saved with"));
   }
   int ranks = 0;
   const std::string& name = it->first;

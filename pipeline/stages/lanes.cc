@@ -235,10 +235,10 @@ class lanes_stream final : public stream<sample> {
     static constexpr std::array names = {"the list of shards or its index", "the seed",
                                          "the number of lanes", "the epoch mode",
                                          "the shuffling of shards"};
-    for (std::size_t i = 0; other != nullptr && i < names.size() && i < other->size(); ++i) {
-      if ((*other)[i] != mine[i]) return std::string(names[i]) + " differs";
-    }
-    return "it has no record of its plan";
+    if (other == nullptr || other->size() < names.size()) return "it has no record of its plan";
+    std::size_t i = 1;  // the list last: what identifies it depends on the others
+    while (i < names.size() && (*other)[i] == mine[i]) ++i;
+    return std::string(names[i % names.size()]) + " differs";
   }
 
   bool is_past_last() const {
