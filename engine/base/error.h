@@ -116,6 +116,8 @@ class error {
   const std::string& sample_key() const { return fields_->key; }
   // The byte of the object; nullopt: none.
   std::optional<std::uint64_t> byte_offset() const { return fields_->offset; }
+  // The errno of the failed call; 0: none.
+  int os_errno() const { return fields_->os_errno; }
 
   // One line: "kind: what, at URL byte N, key K (cause); hint".
   std::string message() const;

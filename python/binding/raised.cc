@@ -27,14 +27,16 @@ const nb::object& maker() {
 }
 
 void raise(const error& why, const words& in_words) {
-  const auto said = [&](const std::string& text) {
-    return text_of(in_words ? in_words(text) : text);
-  };
+  error said = why;
+  if (in_words) {  // neither URLs nor keys are words of the library
+    said.reworded(in_words(why.what()));
+    said.hint(in_words(why.what_to_do()));
+  }
   try {
     const nb::object made =
-        maker()(std::string(kind_name(why.kind())), said(why.message()), text_of(why.where()),
-                why.byte_offset(), text_of(why.sample_key()), said(why.what_to_do()),
-                why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
+        maker()(std::string(kind_name(why.kind())), text_of(said.message()), text_of(why.where()),
+                why.byte_offset(), text_of(why.sample_key()), text_of(said.what_to_do()),
+                why.is_retryable(), why.is_skippable(), exit_code(why.kind()), why.os_errno());
     PyErr_SetObject(made.type().ptr(), made.ptr());
   } catch (nb::python_error& e) {
     e.restore();

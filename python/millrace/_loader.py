@@ -46,8 +46,11 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
             raise errors.error("bad_state", "some of the states are of a beginning, others are not",
                                hint="give the state of every rank once, all of one step")
         return states[0]
+    if "of_all_ranks" in states[0] and all(s == states[0] for s in states):
+        return states[0]  # ranks that continued from it saved it again, before their first items
     position = _core.merged([s["position"] for s in states])
-    return {"millrace": 1, "epoch": min(int(s["epoch"]) for s in states), "position": position}
+    whole = {"of_all_ranks": True} if len(states) > 1 else {}
+    return {"millrace": 1, "epoch": min(int(s["epoch"]) for s in states), "position": position, **whole}
 
 
 def _one_checked(state: State) -> dict[str, Any]:
@@ -137,7 +140,7 @@ class Loader(Generic[T]):
     def set_epoch(self, epoch: int) -> None:
         """Continues with the beginning of this epoch. Does nothing if the loader is in it already, so that a loop may
         call it before each epoch, also after load_state_dict()."""
-        epoch = whole("epoch", epoch, 0, 2**46)
+        epoch = whole("epoch", epoch)
         if epoch != self._epoch:
             self._restart({"millrace": 1, "epoch": epoch, "position": None})
 
@@ -149,10 +152,8 @@ class Loader(Generic[T]):
         if self._closed:
             raise errors.usage("this loader is closed", "call state_dict() before close(), and before the end of a `with`")
         if self._run is None:
-            position = self._resumed["position"] if self._resumed is not None else None
-        else:
-            position = self._position()
-        return {"millrace": 1, "epoch": self._epoch, "position": position}
+            return {"millrace": 1, "position": None, **(self._resumed or {}), "epoch": self._epoch}
+        return {"millrace": 1, "epoch": self._epoch, "position": self._position()}
 
     def _position(self) -> str:
         """Of the run, after what was given."""

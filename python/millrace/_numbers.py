@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any
+from typing import Any, Optional
 
 from . import errors
 
 
-def whole(name: str, value: Any, least: int = -2**31, most: int = 2**31 - 1) -> int:
-    """A whole number as an int: numpy's too. Refuses others, naming the argument."""
+# The least and the most of the arguments that are whole numbers, wherever one of that name is taken.
+RANGES = {
+    "batch_size": (1, 2**20), "size": (1, 16384), "resize": (0, 32768), "classes": (0, 2**63 - 1), "held": (1, 2**20),
+    "prefetch": (1, 2**20), "epoch_samples": (1, 2**62), "shuffle": (0, 2**62), "seed": (0, 2**64 - 1), "lanes": (-1, 65536),
+    "threads": (1, 1024), "memory": (0, 2**40), "cache_decoded": (0, 2**63 - 1), "epoch": (0, 2**46),
+    "max_count": (1, 2**63 - 1), "max_size": (1, 2**63 - 1), "start_shard": (0, 2**63 - 1),
+    "most": (0, 2**64 - 1), "in_a_row": (0, 2**64 - 1), "ops": (0, 16), "magnitude": (0, 30)}
+
+
+def whole(name: str, value: Any, least: Optional[int] = None, most: Optional[int] = None, *, instead: str = "") -> int:
+    """A whole number as an int: numpy's too. Refuses others, naming the argument and its range.
+
+    Args:
+        least, most: of the number, both; None: those of RANGES.
+        instead: what the argument may be instead of a number, for the error: "'auto' or ".
+    """
+    lowest, highest = RANGES[name] if least is None or most is None else (least, most)
+    range_of = f"give {instead}a whole number from {lowest} to {highest}"
     try:
         number = operator.index(value)
     except TypeError:
-        raise errors.usage(f"{name} is {value!r}", "give a whole number") from None
-    if not least <= number <= most:
-        raise errors.usage(f"{name} is {number}", f"give a number from {least} to {most}")
+        raise errors.usage(f"{name} is {value!r}", range_of) from None
+    if isinstance(value, bool) or not lowest <= number <= highest:
+        shown = value if abs(number) < 2**128 else f"a number of {number.bit_length()} bits"
+        raise errors.usage(f"{name} is {shown}", range_of)
     return number
+
+
+def patterns(name: str, value: Any) -> str:
+    """Patterns of extensions, in the lower case that extensions are in. Refuses what is no text, naming the argument."""
+    return "".join(c.lower() if c.isascii() else c for c in text(name, value))
 
 
 def text(name: str, value: Any) -> str:

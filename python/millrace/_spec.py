@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import flag, path, text, whole
+from ._numbers import flag, path, patterns, whole
 from .options import skip
 
 Shards = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -111,22 +111,27 @@ def described(shards: list[str]) -> str:
     return shown if len(shards) == 1 else f"{shown} and {len(shards) - 1} more"
 
 
-def byte_count(size: Union[int, str, None]) -> int:
-    """Bytes: a number, or a text such as "4GiB"; 0 for None."""
+def byte_count(name: str, size: Union[int, str, None]) -> int:
+    """Bytes: a number, or a text such as "4GiB"; 0 for None. Refuses others, naming the argument."""
     if size is None:
         return 0
+    instead = "a text such as '4GiB', or "
+    number: Any = size
     if isinstance(size, float) and size.is_integer():
-        size = int(size)  # 4e9
-    return _core.parse_bytes(size) if isinstance(size, str) else whole("a size in bytes", size, 0, 2**63)
+        number = int(size)  # 4e9
+    if isinstance(size, str):
+        try:
+            number = _core.parse_bytes(size)
+        except errors.Error as why:
+            raise errors.usage(f"{name} is {size!r}", why.hint or f"give {instead}a whole number of bytes") from None
+    return whole(name, number, instead=instead)
 
 
 def thread_count(threads: Union[int, str]) -> int:
     """Threads: a number, or 0 for "auto". In a worker of a DataLoader, "auto" is one."""
     if threads == "auto":
         return 1 if _worker() is not None else 0
-    if isinstance(threads, str):
-        raise errors.usage(f"threads is {threads!r}", "give 'auto' or a number from 1 on")
-    return whole("threads", threads, 1)
+    return whole("threads", threads, instead="'auto' or ")
 
 
 def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shuffle: int, shuffle_shards: bool,
@@ -136,13 +141,13 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     spec = _core.Spec()
     spec.shards = names(shards)
     spec.rank, spec.world_size = place(rank)
-    spec.seed, spec.epoch = whole("seed", seed, 0, 2**64 - 1), epoch
+    spec.seed, spec.epoch = whole("seed", seed), epoch
     spec.lanes = spec.world_size if lanes == -1 else whole("lanes", lanes)
-    spec.shuffle = whole("shuffle", shuffle, 0, 2**62)
-    spec.shuffle_shards, spec.fields = flag("the order of shards (shuffle_shards, train)", shuffle_shards), text("fields", fields)
+    spec.shuffle = whole("shuffle", shuffle)
+    spec.shuffle_shards, spec.fields = flag("the order of shards (shuffle_shards, train)", shuffle_shards), patterns("fields", fields)
     if shuffle_seed is not None:
         spec.shuffle_seed = whole("seed of the shuffle", shuffle_seed, 0, 2**64 - 1)
-    spec.memory, spec.threads = byte_count(memory), thread_count(threads)
+    spec.memory, spec.threads = byte_count("memory", memory), thread_count(threads)
     spec.cache_folder = path("cache", cache) if cache is not None else ""
     spec.allow_pipe, spec.resync = flag("allow_pipe", allow_pipe), flag("resync", resync)
     if on_error is not None:

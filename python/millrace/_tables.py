@@ -49,7 +49,7 @@ class Chooser:
 
     def __init__(self, table: str, on: Optional[str], fields: str) -> None:
         self._table, self._on = table, on
-        self._patterns = fields.split(";") if fields else ["*"]
+        self._patterns = fields.lower().split(";") if fields else ["*"]
         self._names: Optional[tuple[str, ...]] = None
         self._chosen: tuple[str, Columns] = ("", [])
 

@@ -29,6 +29,9 @@ class Error(RuntimeError):
         retryable: whether the same may succeed when it is tried again.
         skippable: whether it concerns one sample or shard, so that `on_error` can skip it.
         exit_code: of the command line tools for this kind.
+
+    Those that are an OSError have `errno` and `strerror` as well, of the system's call that failed, and `filename`, which is `url`;
+    None: the error has none, such as one of a server's answer.
     """
 
     kind: str = "internal"
@@ -73,9 +76,10 @@ def _class_name(kind: str) -> str:
 def _make_class(kind: str, also: type[Exception]) -> type[Error]:
     name = _class_name(kind)
     bases = (Error,) if also is Exception else (Error, also)
+    of_system = dict.fromkeys(("errno", "strerror", "filename")) if issubclass(also, OSError) else {}  # kept by pickle, too
     return type(name, bases, {"kind": kind, "exit_code": _EXIT_CODES.get(kind, 1), "__module__": __name__,
                               "__doc__": f"The engine's errors of the kind {kind}.",
-                              "__str__": lambda self: str(self.args[0]) if self.args else ""})
+                              "__str__": lambda self: str(self.args[0]) if self.args else "", **of_system})
 
 
 _CLASSES = {kind: _make_class(kind, also) for kind, also in _KINDS.items()}
@@ -84,15 +88,23 @@ __all__ += [c.__name__ for c in _CLASSES.values()]
 
 
 def make(kind: str, message: str, url: str = "", offset: int | None = None, key: str = "", hint: str = "",
-         retryable: bool = False, skippable: bool = False, exit_code: int = 1) -> Error:
-    """The exception for an error of the engine, which gives all of this itself. Errors made in Python: `error`."""
+         retryable: bool = False, skippable: bool = False, exit_code: int = 1, errno: int = 0) -> Error:
+    """The exception for an error of the engine, which gives all of this itself. Errors made in Python: `error`.
+
+    Args:
+        errno: of the system's call that failed; 0: none.
+    """
     made = _CLASSES.get(kind, Error)(message)
+    if isinstance(made, OSError):
+        made.filename = url or None
+        if errno:
+            made.errno, made.strerror = errno, os.strerror(errno)
     made.url, made.offset, made.key, made.hint = url, offset, key, hint
     made.retryable, made.skippable, made.exit_code = retryable, skippable, exit_code
     return made
 
 
-def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "") -> Error:
+def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "", errno: int = 0) -> Error:
     """An error made in Python. Composes the line as the engine does, and takes the exit code of the kind.
 
     Args:
@@ -100,10 +112,11 @@ def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "")
         url: of the file or object; shown without its secrets.
         key: of the sample.
         hint: what to do.
+        errno: of the system's call that failed; 0: none.
     """
     where = redacted(url)
     line = f"{kind}: {what}" + (f", at {where}" if where else "") + (f", key {key}" if key else "") + (f"; {hint}" if hint else "")
-    return make(kind, " ".join(line.split("\n")), where, key=key, hint=hint, exit_code=_EXIT_CODES.get(kind, 1))
+    return make(kind, " ".join(line.split("\n")), where, key=key, hint=hint, exit_code=_EXIT_CODES.get(kind, 1), errno=errno)
 
 
 def redacted(url: str) -> str:
@@ -123,7 +136,7 @@ def redacted(url: str) -> str:
 def from_os(why: OSError, path: str) -> Error:
     """The error for one of the system, at a file."""
     kind, hint = next((of for kind, of in _OF_SYSTEM.items() if isinstance(why, kind)), ("io_failed", ""))
-    return error(kind, os.strerror(why.errno) if why.errno else str(why), url=path, hint=hint)
+    return error(kind, os.strerror(why.errno) if why.errno else str(why), url=path, hint=hint, errno=why.errno or 0)
 
 
 _OF_SYSTEM: dict[type[OSError], tuple[str, str]] = {

@@ -64,9 +64,6 @@ def _uses_torch(output: str) -> bool:
     return uses_torch
 
 
-_MOST = {"classes": 2**63 - 1}
-
-
 class ImageLoader(Loader[Batch]):
     """Batches of images from shards: read, shuffled, decoded, cropped and batched by threads in C++.
 
@@ -163,9 +160,10 @@ class ImageLoader(Loader[Batch]):
             if name in ("train", "drop_last"):
                 value = flag(name, value)
             else:
-                value = text(name, value) if name == "label" else whole(name, value, most=_MOST.get(name, 2**31 - 1))
+                value = text(name, value) if name == "label" else whole(name, value)
             setattr(spec, name, value)
         spec.first_epoch = first_epoch
+        byte_count("cache_decoded", o["cache_decoded"])
         if o["names"] is not None:
             spec.set_images(text("images", o["names"]))
         if o["augment"] is not None:
@@ -173,7 +171,7 @@ class ImageLoader(Loader[Batch]):
                 raise errors.usage(f"augment is {o['augment']!r}", "give mr.Augment(...)")
             o["augment"].apply(spec)
         if o["epoch_samples"] is not None:
-            samples = whole("epoch_samples", o["epoch_samples"], most=2**62)
+            samples = whole("epoch_samples", o["epoch_samples"])
             of_rank = samples // max(1, spec.world_size)
             if spec.drop_last:
                 of_rank -= of_rank % max(1, spec.batch_size)
@@ -187,7 +185,7 @@ class ImageLoader(Loader[Batch]):
     def _make_run(self, first_epoch: int) -> Any:
         spec = self._spec(first_epoch)
         if self._options["cache_decoded"] is not None:
-            spec.cache_decoded(byte_count(self._options["cache_decoded"]))
+            spec.cache_decoded(byte_count("cache_decoded", self._options["cache_decoded"]))
         for one in self._options["joins"]:
             one.apply(spec)
         if _worker() is not None and not self._warned:
@@ -264,4 +262,5 @@ class ImageLoader(Loader[Batch]):
         return f"<millrace.ImageLoader of {described(self._options['shards'])}, batches of {o['batch_size']}, epoch {self.epoch}>"
 
     def __getitem__(self, _: object) -> NoReturn:
-        raise TypeError("an ImageLoader is read in order: iterate it; IndexedDataset gives single samples")
+        raise TypeError("an ImageLoader is read in order: iterate it. For torch's DataLoader write DataLoader(mr.IterableDataset(loader), "
+                        "batch_size=None); IndexedDataset gives single samples")

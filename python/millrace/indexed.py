@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 from . import _core, errors
 from ._loader import remember
-from ._numbers import path
+from ._numbers import path, patterns
 from ._spec import byte_count
 
 
@@ -34,7 +34,7 @@ class IndexedDataset:
 
     def __init__(self, index: Union[str, "os.PathLike[str]"], *, memory: Union[int, str, None] = None,
                  cache: Optional[str] = None) -> None:
-        self._options = (path("index", index), byte_count(memory), path("cache", cache) if cache is not None else "")
+        self._options = (path("index", index), byte_count("memory", memory), path("cache", cache) if cache is not None else "")
         self._closed = False
         self._opened: Optional[_core.Indexed] = None
         remember(self)
@@ -55,9 +55,14 @@ class IndexedDataset:
         return self._data().size()
 
     def __getitem__(self, which: Union[int, str]) -> dict[str, Any]:
-        """The sample with this number (negative: from the end) or key."""
+        """The sample with this number (negative: from the end) or key. Raises TypeError for what is neither, such as a slice."""
         if isinstance(which, str):
             return self._data().get(self.find(which))
+        if isinstance(which, slice):
+            raise TypeError("an IndexedDataset gives one sample at a time, not a slice: write "
+                            "[ds[i] for i in range(*s.indices(len(ds)))], or torch.utils.data.Subset(ds, range(...))")
+        if isinstance(which, bool) or not hasattr(which, "__index__"):
+            raise TypeError(f"a sample is named by its number or its key, not by {which!r}: write ds[3] or ds['n01440764_10026']")
         number, size = operator.index(which), len(self)
         if not -size <= number < size:
             raise IndexError(f"sample {number} of {size}")
@@ -70,8 +75,10 @@ class IndexedDataset:
             first: the extension of its first file in the shard; empty: that of sample 0. An index knows samples by the
                 name of their first file.
 
-        Raises KeyError if there is none, and UnsupportedError for an index without offsets."""
-        number = self._data().find(key, first)
+        Raises KeyError if there is none, TypeError for what is no text, and UnsupportedError for an index without offsets."""
+        if not isinstance(key, str):
+            raise TypeError(f"the key is {key!r}: give a text, find('n01440764_10026'); the sample with a number is ds[number]")
+        number = self._data().find(key, patterns("first", first))
         if number < 0:
             raise KeyError(key)
         return number

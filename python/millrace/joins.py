@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import path, text
+from ._numbers import path, patterns, text
 from ._tables import ENDINGS, LINES, Chooser, Columns, bad, bytes_of, ending_of, json_of, key_of, rows_of
 
 Fields = Mapping[str, Union[bytes, str]]
@@ -29,7 +29,7 @@ class Join:
             metadata files have it, the extension is left out. For shards the key alone.
         missing: a sample without a companion is an "error" of that sample (MissingFieldError, or NotFoundError without the
             shard), as on_error says; "skip" leaves it out, "none" gives it without the fields. Both are counted (skipped()).
-        fields: patterns of the fields, or columns, to add, "txt;seg.*"; empty: all.
+        fields: patterns of the fields, or columns, to add, "txt;seg.*"; empty: all. Upper case is as lower case.
 
     A column of a table becomes a field of bytes, as a file KEY.COLUMN would be: texts in UTF-8, numbers as texts, lists and
     objects as JSON, nothing for null. JSON lines become one field, `json`, with the whole line, unless `fields` names columns
@@ -46,7 +46,7 @@ class Join:
             raise errors.usage(f"missing is {missing!r}", "give 'error', 'skip' or 'none'")
         self.companion: Union[str, Mapping[str, Fields]] = \
             companion if isinstance(companion, Mapping) else path("companion", companion)
-        self.on, self.missing, self.fields = text("on", on), missing, text("fields", fields)
+        self.on, self.missing, self.fields = text("on", on), missing, patterns("fields", fields)
         self._table: Optional[_core.Table] = None
         name = self.companion
         if isinstance(name, str) and "{}" not in name and ending_of(name) is None:

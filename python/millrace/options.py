@@ -9,6 +9,7 @@ from . import _core, errors
 from ._numbers import path, whole
 
 _ALL = 2**64 - 1
+_PART = "a part as a float from 0.0 to 1.0, or "
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class skip:
 
     def __post_init__(self) -> None:
         self._limits()
-        whole("in_a_row", self.in_a_row, 0, _ALL)
+        whole("in_a_row", self.in_a_row)
         path("report", self.report)
 
     def _limits(self) -> tuple[int, float]:
@@ -39,15 +40,13 @@ class skip:
             return _ALL, 1.0
         if isinstance(self.most, float):
             if not 0 <= self.most <= 1:
-                raise errors.usage(f"skip({self.most})", "give a part from 0.0 to 1.0, or a number of samples as an int")
+                raise errors.usage(f"most of skip is {self.most}", f"give {_PART}a number of samples as an int")
             return _ALL, self.most
-        if isinstance(self.most, bool) or not hasattr(self.most, "__index__"):
-            raise errors.usage(f"skip({self.most!r})", "give a part from 0.0 to 1.0, or a number of samples as an int")
-        return whole("the number of samples to skip", self.most, 0, _ALL), 1.0
+        return whole("most", self.most, instead=_PART), 1.0
 
     def apply(self, spec: _core.Spec) -> None:
         """Sets it in a spec."""
-        spec.set_errors(*self._limits(), whole("in_a_row", self.in_a_row, 0, _ALL), path("report", self.report))
+        spec.set_errors(*self._limits(), whole("in_a_row", self.in_a_row), path("report", self.report))
 
 
 @dataclass(frozen=True)

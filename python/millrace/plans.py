@@ -37,7 +37,7 @@ class PlanLoader(Loader[Any]):
 
     def _arguments(self) -> tuple[int, int, int, int]:
         rank, world_size = place(self._options["rank"])
-        return rank, world_size, thread_count(self._options["threads"]), byte_count(self._options["memory"])
+        return rank, world_size, thread_count(self._options["threads"]), byte_count("memory", self._options["memory"])
 
     def _make_run(self, first_epoch: int) -> Any:
         rank, world_size, threads, memory = self._arguments()

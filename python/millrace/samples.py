@@ -97,7 +97,7 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     `.join("captions/{}.tar")` adds fields of other shards, or of a table: see `Join`.
 
     Args:
-        fields: patterns of the extensions to keep, "jpg;json"; empty: all.
+        fields: patterns of the extensions to keep, "jpg;json"; empty: all. Extensions are in lower case: "JPG" is "jpg".
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
         lanes: as in ImageLoader; -1: samples come shard by shard, in the order of the list.
         orient: turns decoded images as EXIF demands.

@@ -13,6 +13,7 @@ import torch.utils.data
 from . import errors
 from ._loader import Loader, State, merge_states
 from ._spec import _distributed, job_rank
+from .images import Batch
 
 T = TypeVar("T")
 
@@ -157,12 +158,22 @@ class Lockstep(Generic[T]):
         self.loader.load_state_dict(state)
 
 
+def _refuse_batches_of_batches(batch: list[Batch], *, collate_fn_map: Any = None) -> None:
+    raise errors.usage("a DataLoader makes batches of the loader's batches",
+                       "write DataLoader(mr.IterableDataset(loader), batch_size=None); the loader's batch_size is that of its batches")
+
+
+# Of the DataLoader's own collate function, which it has with every batch_size but None.
+getattr(torch.utils.data._utils.collate, "default_collate_fn_map", {})[Batch] = _refuse_batches_of_batches
+
+
 class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
     """A loader as the data set of a DataLoader, for programs that take nothing else:
 
         DataLoader(mr.IterableDataset(train), batch_size=None)
 
-    Batches are made by the loader: `batch_size=None` is needed. With `num_workers=0` they come without a copy. Workers
+    Batches are made by the loader: `batch_size=None` is needed, and without it the first batch raises UsageError. Their order too:
+    `shuffle` and `sampler` are refused. A `collate_fn` gets one batch at a time. With `num_workers=0` they come without a copy. Workers
     divide the shards among themselves, each with a decoding thread; what they give is copied between processes, and their
     positions cannot be saved; nor has the program's loader their counts and figures. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
     loop, or each has the same order. torchdata's StatefulDataLoader saves that of `num_workers=0`.

@@ -53,7 +53,7 @@ class ShardWriter:
     def __init__(self, pattern: Union[str, "os.PathLike[str]"], *, max_count: int = 100_000, max_size: int = 3_000_000_000,
                  start_shard: int = 0, overwrite: bool = False) -> None:
         self._out: Optional[_core.Writer] = _core.Writer(
-            path("pattern", pattern), whole("max_count", max_count, 1, 2**63 - 1), whole("max_size", max_size, 1, 2**63 - 1),
+            path("pattern", pattern), whole("max_count", max_count), whole("max_size", max_size),
             whole("start_shard", start_shard), flag("overwrite", overwrite))
         self._written: list[dict[str, Any]] = []
 

@@ -39,6 +39,22 @@ class Indexed(Case):
         with self.assertRaisesRegex(mr.UsageError, "closed"):
             data[0]
 
+    def test_what_is_neither_number_nor_key_is_refused(self):
+        data = mr.IndexedDataset("train.json")
+        for which, instead in ((slice(1, 3), r"range\(\*s.indices\(len\(ds\)\)\)"), (None, r"ds\[3\] or ds\['"), (1.5, r"not by 1.5: write ds\[3\]"),
+                               (True, "not by True"), (b"key", "not by b'key'"), ([1, 2], r"not by \[1, 2\]")):
+            with self.assertRaisesRegex(TypeError, instead):
+                data[which]
+        s = slice(-3, None)
+        self.assertEqual([data[i]["__key__"] for i in range(*s.indices(len(data)))], [data[i]["__key__"] for i in (397, 398, 399)])
+        for key in 3, None, b"key":
+            with self.assertRaisesRegex(TypeError, r"the key is .*: give a text.*ds\[number\]"):
+                data.find(key)
+        with self.assertRaisesRegex(mr.UsageError, "first is 5; give a text"):
+            data.find("key", 5)
+        key = data[7]["__key__"]
+        self.assertEqual((data.find(key, "JPG"), data.find(key)), (7, 7))
+
     def test_errors(self):
         with self.assertRaises(mr.NotFoundError):
             len(mr.IndexedDataset("nowhere.json"))

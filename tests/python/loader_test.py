@@ -1,5 +1,6 @@
 """millrace.ImageLoader and millrace.samples: epochs, positions, ranks, errors."""
 
+import errno
 import io
 import json
 import os
@@ -291,6 +292,9 @@ class Errors(Case):
         self.assertIsInstance(e, FileNotFoundError)
         self.assertEqual((e.kind, e.url, e.exit_code, e.skippable), ("not_found", "nowhere.tar", 4, True))
         self.assertTrue(str(e).startswith("not_found: no such file, at nowhere.tar"), e)
+        for same in e, pickle.loads(pickle.dumps(e)):
+            self.assertEqual((same.errno, same.strerror, same.filename), (errno.ENOENT, os.strerror(errno.ENOENT), "nowhere.tar"))
+            self.assertEqual((str(same), same.kind), (str(e), "not_found"))
         with self.assertRaises(mr.BadImageError) as caught:
             for _ in loader("bad-0.tar"):
                 pass

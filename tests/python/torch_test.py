@@ -29,6 +29,22 @@ class Torch(Case):
         known = mr.IterableDataset(loader("train.json", output="torch"))
         self.assertEqual(len(torch.utils.data.DataLoader(known, batch_size=None)), 8)
 
+    def test_a_dataloader_that_makes_batches_of_batches_is_told_so(self):
+        for workers in 0, 1:
+            for batch_size in {}, {"batch_size": 4}:
+                data = mr.IterableDataset(loader(output="torch"))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    with self.assertRaisesRegex(ValueError, "batches of the loader's batches.*batch_size=None"):
+                        next(iter(torch.utils.data.DataLoader(data, **batch_size, num_workers=workers)))
+        for wrong in {"shuffle": True}, {"sampler": range(3)}, {"batch_sampler": [[0]]}:
+            with self.assertRaisesRegex(ValueError, "IterableDataset"):
+                torch.utils.data.DataLoader(data, **{"batch_size": None} | wrong)
+        with self.assertRaisesRegex(TypeError, r"DataLoader\(mr.IterableDataset\(loader\), batch_size=None\)"):
+            next(iter(torch.utils.data.DataLoader(loader("train.json", output="torch"), batch_size=None)))
+        samples = mr.IterableDataset(mr.samples("train-000000.tar"))  # which a DataLoader may batch
+        self.assertEqual(len(next(iter(torch.utils.data.DataLoader(samples, batch_size=4)))["__key__"]), 4)
+
     def test_positions_pass_through(self):
         data = mr.IterableDataset(loader(shuffle=100, output="torch"))
         epoch = iter(data)
