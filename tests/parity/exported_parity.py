@@ -1,5 +1,7 @@
 """Modules exported by train/models/export_model.py and trained by millrace-train, beside the same modules in PyTorch: equal
-losses, weights and running statistics. Also what is refused. Run it in the environment of ./setup --peers."""
+losses, weights and running statistics. Also what is refused. Run it in the environment of ./setup --peers.
+
+TEST_SIZE: of the photos' crops (32); 224 takes minutes."""
 
 import contextlib
 import io
@@ -34,20 +36,20 @@ TERMS = ["--classes", CLASSES, "--size", SIZE, "--device", "cpu"]
 TRAINING = [*TERMS, "--schedule", "constant", "--lr", LR, "--shuffle", 100]
 
 
-def exported(name, output, *words):
+def exported(name, output, *words, size=SIZE):
     """The exit code of export_model.py, and what it printed."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = export_model.main([f"{MODULES}:{name}", "-o", str(output), "--size", str(SIZE), "--classes", str(CLASSES),
+        code = export_model.main([f"{MODULES}:{name}", "-o", str(output), "--size", str(size), "--classes", str(CLASSES),
                                   "--batch-size", str(BATCH), *words])
     return code, said.getvalue()
 
 
-def module(name):
+def module(name, size=SIZE):
     """The module that export_model.py exports."""
     torch.manual_seed(0)
     made = getattr(own_modules, name)
-    return made(CLASSES, SIZE) if name == "attentive" else made(CLASSES)
+    return made(CLASSES, size) if name == "attentive" else made(CLASSES)
 
 
 def images_of(batch):
@@ -138,6 +140,29 @@ class ExportedParity(unittest.TestCase):
         validation = next(line for line in lines if "validation" in line)
         self.assertEqual(validation["images"], 50)
         self.assertAlmostEqual(validation["loss"], total / 50, delta=1e-5)
+
+    @harness.needs_shared("imagenette224")
+    def test_photos(self):
+        """An exported module with attention, and the model of examples/own_model.cc, beside the same in PyTorch."""
+        steps, size = 50, int(os.environ.get("TEST_SIZE", SIZE))
+        photos = harness.SHARED / "imagenette224/imagenette224-train-{000000..000005}.tar"
+        words = ["--classes", CLASSES, "--size", size, "--device", "cpu", "--schedule", "constant", "--lr", LR, "--shuffle", 500,
+                 "--batch-size", BATCH, "--max-steps", steps]
+        model = module("attentive", size).train()
+        exported_for = self.folder / "attentive.pt2"
+        if size != SIZE:
+            exported_for = self.folder / f"attentive-{size}.pt2"
+            self.assertEqual(exported("attentive", exported_for, size=size)[0], 0)
+        lines = self.train(exported_for.name, "photos", *words, "--record-batches", self.folder / "photos", data=photos)
+        self.assert_near(self.losses(lines), in_python(model, self.batches("photos", steps)), 1e-3, f"photos of {size}, exported")
+        model = own_modules.PatchAttention(CLASSES, size)
+        safetensors.torch.save_file(model.state_dict(), self.folder / "own.safetensors")
+        done = harness.run("example_own_model", *words, "--shards", photos, "--init-weights", self.folder / "own.safetensors",
+                           "--metrics", self.folder / "own.jsonl", "--record-batches", self.folder / "own", timeout=600,
+                           env=training.ALONE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ours = self.losses(training.lines(self.folder / "own.jsonl"))
+        self.assert_near(ours, in_python(model, self.batches("own", steps)), 1e-4, f"photos of {size}, own_model.cc")
 
     def test_label_smoothing_and_batches_of_another_size(self):
         lines = self.train("plain.pt2", "smooth", *TRAINING, "--batch-size", 5, "--max-steps", 10, "--label-smoothing", 0.1,

@@ -28,6 +28,24 @@ def attentive(classes, size):
     return Attentive(classes, size, layers=2, norm=True)
 
 
+class PatchAttention(nn.Module):
+    """The model of examples/own_model.cc, with its names."""
+
+    def __init__(self, classes, size, patch=8, width=64):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, stride=patch)
+        self.places = nn.Parameter(torch.randn((size // patch) ** 2, 1, width) * 0.02)
+        self.attention = nn.MultiheadAttention(width, 4)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images):
+        sequence = self.patches(images).flatten(2).permute(2, 0, 1) + self.places
+        normed = self.norm(sequence)
+        mixed = self.attention(normed, normed, normed)[0] + sequence
+        return self.head(mixed.mean(0))
+
+
 class Plain(nn.Module):
     """No normalisation, a frozen layer, a constant, and, if asked for, dropout."""
 

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -20,7 +21,9 @@ from tests.support.training import children_of  # noqa: E402
 TORCHRUN = harness.ROOT / "build/venv/bin/torchrun"
 
 
-class Elastic(training.WithShards):
+class WithTorchrun(training.WithShards):
+    """Runs of which every sample of an epoch is trained on once, whatever becomes of their ranks."""
+
     train_counts = (12, 960)
 
     def setUp(self):
@@ -33,13 +36,16 @@ class Elastic(training.WithShards):
 
     def torchrun(self, *options, words):
         command = [TORCHRUN, "--no-python", *options, harness.BIN / "millrace-train", *training.TINY, "--batch-size", 4, *words]
-        process = subprocess.Popen([str(word) for word in command], env=harness.CLEAN | training.ALONE, stderr=subprocess.PIPE,
-                                   text=True, start_new_session=True)
+        # docs/scale.md: agents that join later need it.
+        env = harness.CLEAN | training.ALONE | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        process = subprocess.Popen([str(word) for word in command], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(self.end, process)
         return process
 
     @staticmethod
     def end(process):
+        if process.stderr.closed:
+            return
         for pid in [*children_of(process.pid), process.pid]:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -60,6 +66,8 @@ class Elastic(training.WithShards):
             self.assertEqual({key: n for key, n in counts.items() if n > 1}, {}, f"trained on twice in epoch {epoch}")
             self.assertEqual(len(counts), self.train_counts[1], f"of epoch {epoch}")
 
+
+class Elastic(WithTorchrun):
     @unittest.skipIf(not TORCHRUN.exists(), "no torchrun")
     def test_restarts_of_torchrun(self):
         restarts = int(os.environ.get("TEST_RESTARTS", "3"))
@@ -126,6 +134,106 @@ class Elastic(training.WithShards):
             said = process.communicate(timeout=30)[1]  # not the 300 s of --timeout
             self.assertEqual(process.returncode, 6, said)
             self.assertIn(f"rank {1 - rank} is gone; see rank {1 - rank}'s messages", said)
+
+
+@unittest.skipIf(not TORCHRUN.exists(), "no torchrun")
+class Agents(WithTorchrun):
+    """Two agents of torchrun, as on two hosts, with a rank each. In exact epochs: whatever the numbers of ranks, no sample is dropped."""
+
+    def agent(self, *options, hosts="1:2", epochs=1, more=()):
+        where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job", "--local-addr", "127.0.0.1"]
+        # How long the first ranks wait for more, and after how many seconds of silence an agent counts as dead.
+        quick = ["--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=10", "--monitor-interval", 0.1]
+        return self.torchrun("--nnodes", hosts, "--nproc-per-node", 1, *where, *quick, *options,
+                             words=self.words("--mode", "exact", "--epochs", epochs, *more))
+
+    def setUp(self):
+        super().setUp()
+        self.port = harness.free_port()
+
+    def agents(self, *options, **how):
+        """The one with the rendezvous first."""
+        first = self.agent(*options, **how)
+        harness.wait_until(lambda: first.poll() is not None or self.is_served())
+        return first, self.agent(*options, **how)
+
+    def is_served(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def ends(self, *agents, timeout=180):
+        """Exit codes and messages."""
+        said = [agent.communicate(timeout=timeout)[1] for agent in agents]
+        return [agent.returncode for agent in agents], said
+
+    def rank_of(self, agent):
+        harness.wait_until(lambda: agent.poll() is not None or children_of(agent.pid))
+        return children_of(agent.pid)[0]
+
+    def test_a_rank_is_killed(self):
+        agents = self.agents("--max-restarts", 2, hosts=2, epochs=3)
+        for agent in reversed(agents):
+            self.steps_more(agents[0], 5)
+            os.kill(self.rank_of(agent), signal.SIGKILL)
+            harness.wait_until(lambda: agents[0].poll() is not None or self.starts() > 1)
+        codes, said = self.ends(*agents)
+        self.assertEqual(codes, [0, 0], said)
+        self.check_epochs(3)
+
+    def test_the_cause_is_told(self):
+        agents = self.agents("--max-restarts", 0, hosts=2, epochs=1000)
+        self.steps_more(agents[0], 5)
+        os.kill(self.rank_of(agents[1]), signal.SIGKILL)
+        codes, said = self.ends(*agents)
+        self.assertEqual(codes, [1, 1], said)
+        killed = "Signal 9 (SIGKILL)"
+        self.assertTrue(any(killed in text for text in said), said)
+        [other] = [text for text in said if killed not in text]
+        self.assertRegex(other, r"exitcode *: 6 ")
+        self.assertRegex(other, r"rank [01] is gone")
+
+    def test_an_agent_is_killed_with_its_rank(self):
+        agents = self.agents("--max-restarts", 3, epochs=3)
+        self.steps_more(agents[0], 5)
+        self.end(agents[1])
+        codes, said = self.ends(agents[0])
+        self.assertEqual(codes, [0], said)
+        self.assertIn("rank 0 of 1, by torchrun", said[0])
+        self.check_epochs(3)
+
+    def test_a_rank_is_stopped(self):
+        agents = self.agents("--max-restarts", 3, hosts=2, epochs=3, more=["--timeout", 10])
+        self.steps_more(agents[0], 5)
+        os.kill(self.rank_of(agents[1]), signal.SIGSTOP)
+        codes, said = self.ends(*agents)
+        self.assertEqual(codes, [0, 0], said)
+        self.check_epochs(3)
+
+    def test_an_agent_joins_late(self):
+        first = self.agent("--max-restarts", 3, epochs=8)  # long enough for a slow start of the other
+        self.steps_more(first, 5)
+        late = self.agent("--max-restarts", 3, epochs=8)
+        codes, said = self.ends(first, late)
+        self.assertEqual(codes, [0, 0], said)
+        self.assertIn("rank 0 of 1, by torchrun", said[0])
+        self.assertIn("of 2, by torchrun", said[1])
+        self.check_epochs(8)
+
+    def test_both_are_told_to_end(self):
+        agents = self.agents("--max-restarts", 3, hosts=2, epochs=3)
+        self.steps_more(agents[0], 5)
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        codes, said = self.ends(*agents, timeout=60)
+        self.assertNotIn(0, codes, said)
+        self.assertIn("stopped after", "".join(said))
+        self.port = harness.free_port()
+        codes, said = self.ends(*self.agents("--max-restarts", 3, hosts=2, epochs=3))
+        self.assertEqual(codes, [0, 0], said)
+        self.check_epochs(3)
+
+    def starts(self):
+        return sum("begin" in line for line in training.lines(self.metrics))
 
 
 if __name__ == "__main__":

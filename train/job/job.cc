@@ -303,9 +303,13 @@ void check_same_shards(const checkpoint_record& saved, const state& fresh,
   if (!was || !is || was->list == is->list) return;
   // With other lanes an index may begin to matter: the pipeline decides.
   if (was->lanes != is->lanes) return;
+  // What a pattern or a folder no longer finds may come back: a launcher may try again.
+  const bool are_only_gone = !shards.empty() && only_in(shards, saved.shards).empty() &&
+                             shards.size() < saved.shards.size();
   throw failure(
-      error(errc::usage, "the checkpoint was saved with another list of shards" +
-                             differing_shards(saved.shards, shards))
+      error(are_only_gone ? errc::not_found : errc::usage,
+            "the checkpoint was saved with another list of shards" +
+                differing_shards(saved.shards, shards))
           .hint("give the shards of the run that saved it, by the same names in the same "
                 "order (MILLRACE_REWRITE=OLD=NEW reads them from another place); to train "
                 "on other shards, begin a new run with its weights: --init-weights "

@@ -32,9 +32,9 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
 
 // The names of the shards as checkpoints record them; empty if there are too many for that.
 std::vector<std::string> recorded_shards(const train_options& options);
-// Throws `failure` (usage) if a saved state belongs to another list of shards than `fresh`, a new
-// state of this run with as many lanes, naming those that are gone or new. `shards`: of this run,
-// as recorded_shards().
+// Throws `failure` (usage; not_found, if some are gone and none is new) if a saved state belongs to
+// another list of shards than `fresh`, a new state of this run with as many lanes, naming those
+// that are gone or new. `shards`: of this run, as recorded_shards().
 void check_same_shards(const checkpoint_record& saved, const state& fresh,
                        const std::vector<std::string>& shards);
 
