@@ -156,6 +156,17 @@ class LocalRanks(training.WithShards):
         harness.wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGINT))
         self.ended(process, 128 + signal.SIGINT)
 
+    def test_a_rank_that_does_not_end_is_named(self):
+        process = self.start("--nproc", 2, "--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 5)
+        harness.wait_until(self.checkpoints)
+        killed, stopped = self.ranks_of(process, 2)
+        os.kill(stopped, signal.SIGSTOP)
+        os.kill(killed, signal.SIGKILL)
+        said = next(line for line in process.stderr if " still " in line)
+        self.assertRegex(said, "rank [01] still runs, asked to end 10 s ago; one may be writing a checkpoint, and what still runs in 110 s is killed")
+        os.kill(stopped, signal.SIGKILL)
+        self.ended(process, 128 + signal.SIGKILL)
+
     def test_one_request_to_end_may_come_twice(self):
         """timeout(1) signals a process, and then its group."""
         for number in (signal.SIGINT, signal.SIGTERM):

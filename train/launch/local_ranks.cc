@@ -1,6 +1,7 @@
 #include "train/launch/local_ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -34,7 +35,8 @@ using std::chrono::seconds;
 
 // After one rank has failed: for the others to notice, then to end when they are asked to.
 constexpr seconds to_notice{5};
-constexpr seconds to_end{120};  // one may be writing a large checkpoint
+constexpr seconds to_end{120};    // one may be writing a large checkpoint
+constexpr seconds to_wonder{10};  // a part of it, after which a line says what is waited for
 // For what is left in a pipe that a rank's own children hold open.
 constexpr seconds to_drain{1};
 // For a reader of stderr that does not read, after the end of ranks that have succeeded or may be
@@ -138,12 +140,33 @@ class signal_input {
   int input_ = -1;
 };
 
+// Says what happens to the ranks, without waiting for a reader of stderr: what it does not take
+// is counted, and told when it takes something again.
+class notices {
+ public:
+  void count_dropped(std::uint64_t lines) { dropped_ += lines; }
+  void say(const std::string& line) {
+    if (!stderr_takes_line()) {
+      ++dropped_;
+      return;
+    }
+    if (dropped_ > 0) {
+      log_notice(fmt::format("{} dropped, because nobody read stderr for {} s",
+                             counted(std::exchange(dropped_, 0), "line"), to_read.count()));
+    }
+    log_notice(line);
+  }
+
+ private:
+  std::uint64_t dropped_ = 0;
+};
+
 // One attempt of all ranks of this host.
 class attempt {
  public:
   attempt(const launch_options& options, const std::vector<std::string>& words,
-          const job_place& host, int restarts, const signal_input& signals)
-      : signals_(signals), may_be_last_(restarts == options.restarts) {
+          const job_place& host, int restarts, const signal_input& signals, notices& told)
+      : signals_(signals), told_(told), may_be_last_(restarts == options.restarts) {
     const int port = host.world_size == 1 ? free_port() : host.master_port;
     const std::string job = unique_name();
     const int threads = std::max(1, allowed_cpus() / options.ranks);
@@ -229,7 +252,9 @@ class attempt {
     if (ended_at_) return left(*ended_at_, to_drain);
     // One that is killed may take its time: a device holds it up.
     constexpr int looks_again_ms = 1000;
-    if (terminated_at_) return std::max(left(*terminated_at_, to_end), looks_again_ms);
+    if (terminated_at_) {
+      return std::max(left(*terminated_at_, is_told_ ? to_end : to_wonder), looks_again_ms);
+    }
     if (failed_at_) return left(*failed_at_, to_notice);
     return -1;
   }
@@ -309,6 +334,9 @@ class attempt {
     const auto now = steady_clock::now();
     if (terminated_at_ && now - *terminated_at_ >= to_end) {
       for (const auto& r : ranks_) r->signal(SIGKILL);
+    } else if (terminated_at_ && !is_told_ && now - *terminated_at_ >= to_wonder) {
+      is_told_ = true;
+      say_who_is_left();
     } else if (!terminated_at_ && failed_at_ && now - *failed_at_ >= to_notice) {
       // Those that were asked already may be writing a checkpoint.
       if (asked_ == 0) {
@@ -318,37 +346,31 @@ class attempt {
     }
   }
 
+  void say_who_is_left() {
+    std::vector<std::string> left;
+    for (const auto& r : ranks_) {
+      if (!r->status()) left.push_back(std::to_string(r->rank()));
+    }
+    if (left.empty()) return;
+    told_.say(fmt::format(
+        "{} {} still {}, asked to end {} s ago; one may be writing a checkpoint, and what "
+        "still runs in {} s is killed",
+        left.size() == 1 ? "rank" : "ranks", fmt::join(left, ", "),
+        left.size() == 1 ? "runs" : "run", to_wonder.count(), (to_end - to_wonder).count()));
+  }
+
   const signal_input& signals_;
+  notices& told_;
   bool may_be_last_;  // no attempt follows
   std::vector<std::unique_ptr<rank_process>> ranks_;
   std::optional<std::pair<int, int>> cause_;
   std::optional<steady_clock::time_point> failed_at_;
   std::optional<steady_clock::time_point> terminated_at_;
+  bool is_told_ = false;  // who has not ended
   std::optional<steady_clock::time_point> ended_at_;
   int asked_ = 0;
   int asked_again_ = 0;
   steady_clock::time_point asked_at_;
-};
-
-// Says what happens between attempts, without waiting for a reader of stderr: what it does not take
-// is counted, and told when it takes something again.
-class notices {
- public:
-  void count_dropped(std::uint64_t lines) { dropped_ += lines; }
-  void say(const std::string& line) {
-    if (!stderr_takes_line()) {
-      ++dropped_;
-      return;
-    }
-    if (dropped_ > 0) {
-      log_notice(fmt::format("{} dropped, because nobody read stderr for {} s",
-                             counted(std::exchange(dropped_, 0), "line"), to_read.count()));
-    }
-    log_notice(line);
-  }
-
- private:
-  std::uint64_t dropped_ = 0;
 };
 
 // How long to wait before ranks are started again after so many failures in a row: not at all after
@@ -369,7 +391,7 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
   bool has_saved = false;
   bool has_begun = false;
   for (int restarts = 0;; ++restarts) {
-    attempt ranks(options, given, host, restarts, signals);
+    attempt ranks(options, given, host, restarts, signals, told);
     const auto failed = ranks.wait();
     told.count_dropped(ranks.drop_lines());
     if (!failed) return 0;
