@@ -185,6 +185,9 @@ class Diverging(SoundTest):
         for shape in ([0, 2**62, 2**62], [2**62, 2**62, 0], [0, 2**63 - 1]):
             check("a tensor whose bytes do not match its shape", [("extra", key, value) for key, value in (begun | {"shape": shape}).items()])
         check("2 bytes after the last tensor", payload=payload + b"xx")
+        floating = next(name for name in header if header[name]["dtype"] == "F32")
+        check(f"'{floating}' is of type Int in the file, and Float in the model", [(floating, "dtype", "I32")])
+        check("the model lacks 'extra', which is 0 in the file", [("extra", key, value) for key, value in (begun | {"shape": [0]}).items()])
         twice = json.dumps(header)[:-1] + f', "{second}": {json.dumps(header[second])}}}'
         check(f"the key '{second}' twice", text=twice)
 

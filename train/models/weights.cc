@@ -4,7 +4,9 @@
 #include <torch/torch.h>
 
 #include <cstring>
+#include <set>
 #include <sstream>
+#include <string>
 
 #include "engine/base/error.h"
 
@@ -20,6 +22,18 @@ std::string shape_of(const at::Tensor& t) {
     out += out.empty() ? std::to_string(side) : fmt::format(" x {}", side);
   }
   return out.empty() ? "a scalar" : out;
+}
+
+// Numbers of another precision are converted; whole numbers are no weights.
+void check_kind(const std::string& name, const at::Tensor& in_file, const at::Tensor& in_model,
+                const std::string& where) {
+  if (in_file.is_floating_point() == in_model.is_floating_point()) return;
+  throw failure(
+      error(errc::bad_state,
+            fmt::format("'{}' is of type {} in the file, and {} in the model", name,
+                        toString(in_file.scalar_type()), toString(in_model.scalar_type())))
+          .at(where)
+          .hint("convert it, or check --model"));
 }
 
 }  // namespace
@@ -58,8 +72,10 @@ void check_finite(const std::string& name, const at::Tensor& in_file, const std:
 
 void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::string& where) {
   const torch::NoGradGuard no_grad;
+  std::set<std::string> known;
   const auto load = [&](const auto& named) {
     for (const auto& entry : named) {
+      known.insert(entry.key());
       const auto found = weights.find(entry.key());
       if (found == weights.end()) {
         throw failure(
@@ -69,11 +85,20 @@ void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::s
                 .hint("check --model"));
       }
       check_tensor(entry.key(), found->second, entry.value(), where);
+      check_kind(entry.key(), found->second, entry.value(), where);
       entry.value().copy_(found->second);
     }
   };
   load(m.named_parameters());
   load(m.named_buffers());
+  for (const auto& [name, tensor] : weights) {
+    if (known.contains(name)) continue;
+    throw failure(
+        error(errc::bad_state,
+              fmt::format("the model lacks '{}', which is {} in the file", name, shape_of(tensor)))
+            .at(where)
+            .hint("check --model, or leave it out of the file"));
+  }
 }
 
 tensor_dict state_of(const torch::optim::Optimizer& optimizer) {

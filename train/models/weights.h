@@ -12,8 +12,9 @@ namespace millrace {
 
 // Parameters and buffers by name, as in PyTorch's state dict. Shares the tensors.
 tensor_dict weights_of(const torch::nn::Module& m);
-// The reverse. Throws `failure` (bad_state) for a tensor that is missing, has another shape or is
-// not finite; `where` names the file in its message.
+// The reverse. Throws `failure` (bad_state) for a tensor that is missing, has another shape, is of
+// whole numbers where the model's is not (or the reverse) or is not finite, and for one that the
+// model lacks; `where` names the file in its message. Numbers of other precisions are converted.
 void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::string& where);
 // Throws `failure` (bad_state) if the shapes of a file's tensor and the model's differ, naming
 // both, or if the file's is not finite.
