@@ -173,27 +173,37 @@ class Coroutine:
                     yield node, "a loop over a container, with a co_await in it"
 
 
-def functions_in(cursor, path, names):
-    """All functions of a file; `names` remembers which file a name is, which is asked of every declaration."""
-    for node in cursor.get_children():
+def declared_in(unit, paths):
+    """What a parsed unit declares outermost in each of the files."""
+    found = {path: [] for path in paths}
+    names = {}  # which file a name is
+    for node in unit.cursor.get_children():
         if node.location.file is None:
             continue
         name = node.location.file.name
         if name not in names:
             names[name] = pathlib.Path(name).resolve()
-        if names[name] != path:
-            continue
-        if node.kind in FUNCTIONS:
-            yield node
-        yield from functions_in(node, path, names)
+        if names[name] in found:
+            found[names[name]].append(node)
+    return found
 
 
-def faults_of(path, unit, names):
-    """"file:line: what" for a source file or header of a parsed unit."""
+def functions_in(node, text):
+    """The functions within a declaration, and itself, that have a wait in their text."""
+    if b"co_await" not in text[node.extent.start.offset:node.extent.end.offset]:
+        return
+    if node.kind in FUNCTIONS:
+        yield node
+    for child in node.get_children():
+        yield from functions_in(child, text)
+
+
+def faults_of(path, declared):
+    """"file:line: what" for a source file or header, of what it declares."""
     text = path.read_bytes()
     lines = text.decode().splitlines()
     said = {}
-    for function in functions_in(unit.cursor, path, names):
+    for function in (function for node in declared for function in functions_in(node, text)):
         begin, end = function.extent.start.offset, function.extent.end.offset
         lambdas = [n.extent for n in walk(function, True) if n.kind == K.LAMBDA_EXPR]
         waits = [begin + m.start() for m in re.finditer(rb"\bco_await\b", text[begin:end])]
@@ -221,8 +231,7 @@ def faults_in(paths, arguments):
         return faults_in(paths[:half], arguments) + faults_in(paths[half:], arguments)
     if errors:
         return [f"{paths[0]}: cannot be parsed: {errors[0]}"]
-    names = {}
-    return [line for path in paths for line in faults_of(path, unit, names)]
+    return [line for path, declared in declared_in(unit, paths).items() for line in faults_of(path, declared)]
 
 
 def arguments_of(command):
