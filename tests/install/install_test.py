@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
 
 
-class Install(unittest.TestCase):
+class Installed(unittest.TestCase):
     def command(self, *arguments):
         done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True,
                               env=harness.CLEAN)
@@ -60,6 +60,8 @@ class Install(unittest.TestCase):
         self.assertEqual(self.command(program, folder / "w-%06d.tar", folder / "w.json"), "2 shards, 6 samples, all is well\n")
         self.assertEqual(sorted(p.name for p in folder.iterdir()), ["w-000000.tar", "w-000001.tar", "w.json", "w.offsets"])
 
+
+class Install(Installed):
     def test_what_cannot_be_used_is_refused_with_the_reason(self):
         folder, prefix = self.installed()
         optional = ("find_package(millrace)\nif(millrace_FOUND)\n  message(STATUS \"it is there\")\n"
@@ -156,38 +158,6 @@ class Install(unittest.TestCase):
         for compiler in ("clang++-19", "clang++-15", "g++"):
             self.check_consumer(compiler, folder, prefix, spec, flags)
 
-    def test_a_consumer_of_the_shared_library_builds_and_runs(self):
-        folder = self.enterContext(harness.Folder())
-        prefix, build = folder / "prefix", folder / "build"
-        # What is compiled without optimisation exports the same.
-        self.command("cmake", "-G", "Ninja", "-S", harness.ROOT, "-B", build, "-DCMAKE_CXX_COMPILER=clang++-19",
-                     "-DCMAKE_CXX_FLAGS=-O0 -g0", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12",
-                     "-DBUILD_SHARED_LIBS=ON", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_TESTS=OFF")
-        self.command("cmake", "--build", build, "--target", "millrace_shared")
-        library = build / "libmillrace.so"
-        exported = self.command("nm", "--dynamic", "--defined-only", "--demangle", library)
-        for name in ("millrace::engine::engine(", "millrace::shuffle(", "millrace::shard_writer::close(", "typeinfo for millrace::failure"):
-            self.assertIn(name, exported)
-        for name in ("millrace::tar_reader::", "millrace::uring_io::", "millrace::http_transfer", "millrace::key_table::", "archive_read"):
-            self.assertNotIn(name, exported)
-        # The program millrace is static, and lies in the build that is tested.
-        (build / "bin").mkdir(exist_ok=True)
-        shutil.copy(harness.BIN / "millrace", build / "bin/millrace")
-        self.command("cmake", "--install", build, "--prefix", prefix)
-        self.assertEqual([], list(prefix.rglob("*.a")))
-        text = "".join(h.read_text() for h in (prefix / "include").rglob("*.h"))
-        owners = set(re.findall(r"^\w+ \w millrace::(?:detail::)?(\w+)::", exported, re.M))
-        self.assertIn("engine", owners)
-        # cmake/exported.inc hides those that the headers only name.
-        self.assertEqual([c for c in sorted(owners) if not re.search(rf"\b(class|struct|namespace)( \[\[\w+\]\])? {c}\b[^;]*\{{", text)], [])
-        self.assertFalse((prefix / "include/millrace/train.h").exists())
-        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS train)\n")
-        self.assertNotEqual(code, 0)
-        self.assertIn("the component 'train' is a static library", said)
-        spec = harness.fake(folder, "a", 3, 40)
-        for compiler in ("clang++-15", "g++"):
-            self.check_consumer(compiler, folder, prefix, spec, "")
-
     def test_a_consumer_builds_by_pkg_config(self):
         folder, prefix = self.installed()
         moved = folder / "moved"  # the file finds the rest from where it lies
@@ -223,6 +193,40 @@ class Install(unittest.TestCase):
         self.assertIn(f"Version: {version}\n", next(prefix.rglob("millrace.pc")).read_text())
         changes = re.findall(r"^## (\S+)", (harness.ROOT / "CHANGELOG.md").read_text(), re.M)
         self.assertEqual(changes[0].rstrip(","), version)
+
+
+class SharedLibrary(Installed):
+    def test_a_consumer_of_the_shared_library_builds_and_runs(self):
+        folder = self.enterContext(harness.Folder())
+        prefix, build = folder / "prefix", folder / "build"
+        # What is compiled without optimisation exports the same.
+        self.command("cmake", "-G", "Ninja", "-S", harness.ROOT, "-B", build, "-DCMAKE_CXX_COMPILER=clang++-19",
+                     "-DCMAKE_CXX_FLAGS=-O0 -g0", "-DCMAKE_UNITY_BUILD=ON",
+                     "-DBUILD_SHARED_LIBS=ON", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_TESTS=OFF")
+        self.command("cmake", "--build", build, "--target", "millrace_shared")
+        library = build / "libmillrace.so"
+        exported = self.command("nm", "--dynamic", "--defined-only", "--demangle", library)
+        for name in ("millrace::engine::engine(", "millrace::shuffle(", "millrace::shard_writer::close(", "typeinfo for millrace::failure"):
+            self.assertIn(name, exported)
+        for name in ("millrace::tar_reader::", "millrace::uring_io::", "millrace::http_transfer", "millrace::key_table::", "archive_read"):
+            self.assertNotIn(name, exported)
+        # The program millrace is static, and lies in the build that is tested.
+        (build / "bin").mkdir(exist_ok=True)
+        shutil.copy(harness.BIN / "millrace", build / "bin/millrace")
+        self.command("cmake", "--install", build, "--prefix", prefix)
+        self.assertEqual([], list(prefix.rglob("*.a")))
+        text = "".join(h.read_text() for h in (prefix / "include").rglob("*.h"))
+        owners = set(re.findall(r"^\w+ \w millrace::(?:detail::)?(\w+)::", exported, re.M))
+        self.assertIn("engine", owners)
+        # cmake/exported.inc hides those that the headers only name.
+        self.assertEqual([c for c in sorted(owners) if not re.search(rf"\b(class|struct|namespace)( \[\[\w+\]\])? {c}\b[^;]*\{{", text)], [])
+        self.assertFalse((prefix / "include/millrace/train.h").exists())
+        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS train)\n")
+        self.assertNotEqual(code, 0)
+        self.assertIn("the component 'train' is a static library", said)
+        spec = harness.fake(folder, "a", 3, 40)
+        for compiler in ("clang++-15", "g++"):
+            self.check_consumer(compiler, folder, prefix, spec, "")
 
 
 class WrongPlans(unittest.TestCase):

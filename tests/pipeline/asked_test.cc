@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <latch>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "millrace/millrace.h"
 #include "tests/support/draws.h"
 #include "tests/support/loaders.h"
+#include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 
@@ -118,9 +120,9 @@ class Asked : public testing::text_shards {
   }
   template <class T>
   void expect_the_same(const std::string& name, const plan<T>& what) {
-    for (int seed = 0; seed < 6; ++seed) {
+    for (const std::uint64_t seed : testing::seeds(6)) {
       SCOPED_TRACE(name + " " + std::to_string(seed));
-      bounded(name, [&] { expect_the_same(what, seed); });
+      bounded(name, [&] { expect_the_same(what, static_cast<int>(seed)); });
       if (HasFatalFailure()) return;
     }
   }

@@ -18,6 +18,7 @@
 #include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/record_format.h"
+#include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -165,6 +166,7 @@ TEST_F(Continued, AFailureOfALanesStageMovesNoPosition) {
       auto unbroken = eng_.run(p);
       const auto expected = taken(unbroken, everything, 3);
       for (std::size_t stop = 0; stop < expected.size(); ++stop) {
+        if (!testing::is_taken(stop)) continue;
         SCOPED_TRACE(fmt::format("{} {}, stopped after {}", is_shuffled, &p - plans, stop));
         auto first = eng_.run(p);
         auto got = taken(first, static_cast<int>(stop), 3);

@@ -261,6 +261,7 @@ TEST_F(EditedState, MovesToTheBeginningOfAnEpoch) {
       interleaved(text_plan(o)) | map(testing::same, {.threads = 2}) | slice(2, 150) |
           on_error(skip_up_to(5)) | prefetch(3),
       interleaved(shards(urls(), o) | untar() | group_by_key()), interleaved(windowed())};
+  std::uint64_t place = 0;
   for (const auto& of : plans) {
     auto data = engine_.run(of);
     std::vector<std::vector<std::string>> epochs;
@@ -275,6 +276,7 @@ TEST_F(EditedState, MovesToTheBeginningOfAnEpoch) {
     }
     for (const state& s : from) {
       for (std::size_t e = 0; e < 4; ++e) {
+        if (!testing::is_taken(place++)) continue;
         auto moved = engine_.run(of);
         moved.restore(
             state::from_json(moved_to_epoch(s, static_cast<std::int64_t>(e)).to_json()).value());

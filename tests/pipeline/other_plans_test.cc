@@ -204,12 +204,14 @@ TEST_P(OtherPlans, AreRefusedOrGiveTheRest) {
     std::ranges::sort(got);
     EXPECT_EQ(got, all_of(items == 0 ? *other : *plan));
   };
+  std::uint64_t place = 0;
   for (const plan_inputs& base : bases()) {
     for (const auto& [what, make] : variations) {
       plan_inputs other = base;
       make(other);
       const bool is_same = std::string_view(what) == "nothing";
       for (const int items : {0, 1, 4, 9, 14}) {
+        if (!testing::is_taken(place++)) continue;
         SCOPED_TRACE(fmt::format("an index of kind {}, {}, after {} items",
                                  static_cast<int>(base.index), what, items));
         check(base, other, items, is_same);
@@ -217,8 +219,8 @@ TEST_P(OtherPlans, AreRefusedOrGiveTheRest) {
       }
     }
   }
-  EXPECT_GT(resumed, 20);
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(resumed, 20 / static_cast<int>(testing::every()));
+  EXPECT_GT(refused, 50 / static_cast<int>(testing::every()));
 }
 
 TEST_P(OtherPlans, OfRanksAreNoticedOrGiveEachSampleOnce) {

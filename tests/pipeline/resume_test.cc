@@ -311,7 +311,7 @@ TEST(Resume, AnItemMayHoldManyEnds) {
   engine eng(with_memory_store(store));
   const shard_list_options always{.lanes = 1, .shuffle = false, .epochs = 1'000'000};
   const auto p = shards({"memory:0"}, always) | untar() | group_by_key() | repeated(1'000'000) |
-                 batched(24'000) | unbatched();
+                 batched(24'000 / testing::every()) | unbatched();
   auto first = eng.run(p);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(first.next()->key, fmt::format("s{:06}", i % 2));
   auto second = eng.run(p);

@@ -118,6 +118,7 @@ TEST_P(Checkpoints, TheNewestIsWholeAfterAKillAnywhere) {
   bool is_complete = false;
   std::uint64_t calls = 0;
   for (; !is_complete && !HasFailure(); ++calls) {
+    if (!testing::is_taken(calls)) continue;
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       SCOPED_TRACE(fmt::format("killed after {} calls, seed {}", calls, seed));
       run_of_training run(seed);

@@ -163,8 +163,8 @@ class Resuming(TrainTest):
                      "--checkpoint-every", 7, "--resume", "auto"]
         for kill_at in 10, 30:
             process = harness.start("millrace-train", *arguments, stderr=subprocess.DEVNULL)
-            while not killed.exists() or max(steps(killed), default=0) < kill_at:
-                self.assertIsNone(process.poll(), "it ended before it was killed")
+            harness.wait_until(lambda: process.poll() is not None or killed.exists() and max(steps(killed), default=0) >= kill_at, 300)
+            self.assertIsNone(process.poll(), "it ended before it was killed")
             process.kill()
             process.wait()
         with open(killed, "a") as file:
@@ -185,8 +185,8 @@ class Resuming(TrainTest):
                              "--resume", "auto"]
                 process = harness.start("millrace-train", *arguments, stderr=subprocess.PIPE,
                                         text=True)
-                while not metrics.exists() or not steps(metrics):
-                    self.assertIsNone(process.poll())
+                harness.wait_until(lambda: process.poll() is not None or metrics.exists() and steps(metrics), 300)
+                self.assertIsNone(process.poll())
                 process.send_signal(sent)
                 _, text = process.communicate(timeout=30)
                 self.assertEqual(process.returncode, code, text)
@@ -334,8 +334,8 @@ class Ranks(TrainTest):
             env={"RANK": str(r), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": port}, stderr=subprocess.PIPE, text=True) for r in range(2)]
         metrics = self.folder / "k.jsonl"
-        while not metrics.exists() or len(steps(metrics)) < 5:
-            self.assertIsNone(processes[0].poll())
+        harness.wait_until(lambda: processes[0].poll() is not None or metrics.exists() and len(steps(metrics)) >= 5, 300)
+        self.assertIsNone(processes[0].poll())
         processes[1].kill()
         _, text = processes[0].communicate(timeout=60)
         processes[1].communicate()
