@@ -438,7 +438,8 @@ def clang_tidy_rules():
         if not not_compiled or len(paths) == 1:
             return [] if done.returncode == 0 else [found]
         again = [path for path in paths if any(line.startswith(f"{path}:") for line in not_compiled)]
-        if not again or again == paths:
+        in_sources = all(any(line.startswith(f"{path}:") for path in again) for line in not_compiled)
+        if not in_sources or again == paths:  # a header's error may be anyone's
             half = len(paths) // 2
             return check(flags, paths[:half]) + check(flags, paths[half:])
         is_wrong = len(not_compiled) < len(re.findall(r"^\S+:\d+:\d+: (?:error|warning): ", done.stdout, re.M))
