@@ -15,6 +15,11 @@ import threading
 import time
 import unittest
 
+# Programs are signalled as from a terminal, also where the tests run in the background or by nohup, which ignore these.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("MILLRACE_TEST_BIN", ROOT / "build/release/bin"))
 SHARED = ROOT.parent / "shared" / "data"
