@@ -182,16 +182,37 @@ TEST_F(Cache, AnyBytesAreAVersion) {
   EXPECT_EQ(from_->opened, 1);
 }
 
+// How many descriptors of this process are of entries in `folder` that are being filled.
+int open_parts(const std::filesystem::path& folder) {
+  int found = 0;
+  for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto file = std::filesystem::read_symlink(descriptor, gone);
+    if (file.parent_path() == folder && file.extension() == ".part") ++found;
+  }
+  return found;
+}
+
+// Removes the folder once a second reader follows what is filled, and lets the origin go on.
+awaitable<void> remove_once_followed(testing::origin* from, std::filesystem::path folder) {
+  constexpr int of_both = 3;  // the writer's, and each reader's
+  while (open_parts(folder) < of_both) {
+    steady_timer soon(co_await this_executor, 1ms);
+    co_await soon.async_wait(no_throw);
+  }
+  std::filesystem::remove_all(folder);
+  from->stop_at = ~std::uint64_t{0};
+}
+
 TEST_F(Cache, AFolderThatGoesIsMadeAgainOnceAndFollowedToItsEnd) {
-  int pieces = 0;
-  from_->before_piece = [&] {
-    if (++pieces == 12) std::filesystem::remove_all(folder_ / "c");
-  };
+  from_->stop_at = 1'100'000;
+  auto removed =
+      spawn_on(threads_.io(0).executor(), remove_once_followed(from_.get(), folder_ / "c"));
   const std::vector expected{from_->content, from_->content.substr(2'000'000)};
   EXPECT_EQ(read(cache(), {0, 2'000'000}), expected);
+  removed.get();
   EXPECT_EQ(from_->opened, 1);  // the other reader followed the file that has lost its name
   EXPECT_NE(said().find("creating it again"), std::string::npos) << said();
-  pieces = 100;
   EXPECT_EQ(read(), from_->content);
   EXPECT_EQ(read(), from_->content);
   EXPECT_EQ(from_->opened, 2);
