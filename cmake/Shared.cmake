@@ -15,5 +15,7 @@ set_target_properties(millrace_shared PROPERTIES OUTPUT_NAME millrace EXPORT_NAM
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 target_compile_features(millrace_shared INTERFACE cxx_std_20)
 target_include_directories(millrace_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_options(millrace_shared PRIVATE LINKER:-z,defs)
+if(MILLRACE_SANITIZE STREQUAL "")  # the functions of sanitizers are in the program
+  target_link_options(millrace_shared PRIVATE LINKER:-z,defs)
+endif()
 install(TARGETS millrace_shared EXPORT millrace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
