@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from tests.support import harness
+from tests.support import forked_trainer, harness
 
 # A model and images so small that a run takes as long as it takes to load torch.
 TINY = ["--model", "trivial", "--classes", "10", "--size", "8", "--batch-size", "8", "--device", "cpu", "--lr", "0.01",
@@ -81,14 +81,22 @@ def replace_in_checkpoint(folder, name, content):
 
 
 def train(*arguments, env=None, timeout=120, **popen):
-    return subprocess.run([str(harness.BIN / "millrace-train"), *map(str, TINY), *map(str, arguments)],
-                          env=harness.CLEAN | ALONE | (env or {}), timeout=timeout, capture_output=True, text=True, **popen)
+    """A run to its end, as subprocess.run() gives it."""
+    words = [str(harness.BIN / "millrace-train"), *map(str, TINY), *map(str, arguments)]
+    with forked_trainer.popen(words, env=harness.CLEAN | ALONE | (env or {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, **popen) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def start(*arguments, env=None, **popen):
-    return harness.start("millrace-train", *TINY, *arguments, env=ALONE | (env or {}), stderr=subprocess.PIPE, text=True,
-                         errors="backslashreplace",
-                         **popen)
+    return forked_trainer.popen(
+        [harness.BIN / "millrace-train", *TINY, *arguments], env=harness.CLEAN | ALONE | (env or {}), stderr=subprocess.PIPE,
+        text=True, errors="backslashreplace", **popen)
 
 
 class Job:
