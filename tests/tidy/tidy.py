@@ -364,7 +364,7 @@ def header_rules():
     with tempfile.TemporaryDirectory() as folder:
         precompiled = {of: pathlib.Path(folder) / f"{of}.pch" for of in ("engine", "tests")}
         for of, out in precompiled.items():
-            subprocess.run([*options, "-x", "c++-header", ROOT / of / "precompiled.h", "-o", out], check=True)
+            subprocess.run([*options, "-fpch-instantiate-templates", "-x", "c++-header", ROOT / of / "precompiled.h", "-o", out], check=True)
         jobs = []
         for path in sources(".h"):
             if path.name == "precompiled.h" or path.parts[0] in ("train", "include", "python"):

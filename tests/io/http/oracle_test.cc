@@ -271,7 +271,7 @@ class HttpOracle : public ::testing::Test {
 
 TEST_F(HttpOracle, WhatIsReadIsOfOneVersionWhateverServersDo) {
   int whole = 0;
-  for (const std::uint64_t seed : testing::seeds(1500)) {
+  for (const std::uint64_t seed : testing::seeds(600)) {
     SCOPED_TRACE(fmt::format("TEST_SEED={}", seed));
     draws draw(seed);
     testing::simulated_client client;
