@@ -131,7 +131,7 @@ class Lars:
 
 
 class Optimizers(Parity):
-    STEPS, BATCH, SIZE = 20, 8, 32
+    STEPS, BATCH, SIZE = 10, 8, 32
 
     def groups(self, model, decay, norms_decay):
         few = [p for p in model.parameters() if p.dim() <= 1]
