@@ -74,7 +74,7 @@ class ContactSheet(unittest.TestCase):
                                 "--tile-size", 1024, stderr=subprocess.PIPE)
         try:
             harness.wait_until(lambda: process.poll() is not None or
-                               any(p.stat().st_size > 0 for p in (self.folder / "out").glob("*.partial.*")))
+                               harness.has_written(self.folder / "out", "*.partial.*"))
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=60)
         finally:

@@ -140,7 +140,7 @@ class PackJobs(unittest.TestCase):
                 process = harness.start("millrace", "pack", "--from-shards", f"pipe:cat {folder}/fifo", "--restart", 4,
                                         *overwrite, "-o", folder / "o-%d.tar", env={"MILLRACE_ALLOW_PIPE": "1"},
                                         stderr=subprocess.PIPE, text=True)
-                harness.wait_until(lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")))
+                harness.wait_until(lambda: harness.has_written(folder, ".o-0.pack.json.*"))
                 (folder / "o-0.tar").write_bytes(b"of another")
                 (folder / "fifo").write_bytes((folder / "src-000000.tar").read_bytes())
                 _, said = process.communicate(timeout=60)
@@ -279,7 +279,7 @@ class PackJobs(unittest.TestCase):
             command = ["millrace", "pack", tree_of_classes(folder), "-o", folder / "o-%d.tar", "--max-count", 4]
             first = self.stopped(folder, folder / "tree/c0/s0.npy",
                                  lambda: harness.start(*command, "--part", "1/2", stderr=subprocess.PIPE, text=True),
-                                 lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*.1-of-2")),
+                                 lambda: harness.has_written(folder, ".o-0.pack.json.*.1-of-2"),
                                  lambda: (folder / "o-0.tar").exists())
             there = sorted(folder.glob(".o-*"))
             for other in (["--max-count", 3], ["--part", "1/2"], ["--overwrite"], ["--part", "1/2", "--overwrite"], ["--shuffle", 1, "--overwrite"]):
@@ -354,8 +354,8 @@ class PackJobs(unittest.TestCase):
                     for i in range(2):
                         shutil.copy(folder / "f-000000.tar", folder / f"o-{i}.tar")
                 first, command = self.stopped_run(
-                    folder, "c0/s0.npy", lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")), "--max-count", 4,
-                    is_late=lambda: any(p.stat().st_size > 100 << 20 for p in folder.glob("o-0.tar")))
+                    folder, "c0/s0.npy", lambda: harness.has_written(folder, ".o-0.pack.json.*"), "--max-count", 4,
+                    is_late=lambda: harness.has_written(folder, "o-0.tar", 100 << 20))
                 done = run(*command, "-o", folder / "o-{1..4}.tar", "--max-count", 2)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 written = md5(folder / "o-1.tar")

@@ -77,6 +77,17 @@ def wait_until(condition, timeout=60):
         threading.Event().wait(0.01)
 
 
+def has_written(folder, pattern, more_than=0):
+    """Whether a file whose name fits has more than so many bytes. Files may come, go and get other names meanwhile."""
+    for path in folder.glob(pattern):
+        try:
+            if path.stat().st_size > more_than:
+                return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
 def writer_of_pipe(path):
     """A named pipe for writing, once a process reads it."""
     made = []
