@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import resource
 import signal
 import sys
 import unittest
@@ -34,6 +35,20 @@ class Synthetic(unittest.TestCase):
         done = training.train("--synthetic", "--max-steps", 20, "--lr", "1e30")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("not finite from step", done.stderr)
+
+    def test_memory_that_a_step_frees_is_kept_for_the_next(self):
+        def faults(steps, variables):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+            done = training.train("--synthetic", "--device", "cpu", "--model", "resnet18", "--size", 64, "--batch-size", 16,
+                                  "--max-steps", steps, env=variables)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+
+        def of_eight_steps(**variables):
+            return faults(10, variables) - faults(2, variables)
+
+        as_the_user_says = of_eight_steps(MALLOC_TRIM_THRESHOLD_="131072")  # glibc's own value
+        self.assertLess(3 * of_eight_steps(), as_the_user_says)
 
     def test_a_profile_is_of_ten_steps(self):
         trace = self.folder / "trace.json"

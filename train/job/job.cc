@@ -24,6 +24,7 @@
 #include "pipeline/formats/class_folders.h"
 #include "pipeline/state/records.h"
 #include "train/checkpoints/checkpoint.h"
+#include "train/device/host_memory.h"
 #include "train/device/to_device.h"
 #include "train/job/data.h"
 #include "train/job/inputs.h"
@@ -204,6 +205,7 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
   group.together([&] {
     device = pick_device(options.device, place.local_rank);
     options.device = device.is_cuda() ? "cuda" : "cpu";
+    if (device.is_cpu()) keep_freed_memory();
     find_inputs(options, engine);
     look_at_model(options, device);
   });
