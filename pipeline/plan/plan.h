@@ -42,15 +42,7 @@ struct lane_traits {
 
   // Lane `lane` of `lanes` of all ranks, of which this rank has `lanes_here`.
   std::unique_ptr<lane_context> lane_of(run_context& run, std::int64_t lane, std::size_t lanes,
-                                        std::size_t lanes_here) const {
-    return std::make_unique<lane_context>(lane_context{.run = run,
-                                                       .lane = lane,
-                                                       .lanes = lanes,
-                                                       .lanes_here = lanes_here,
-                                                       .format = format,
-                                                       .sample_stages = sample_stages,
-                                                       .leaves_samples_out = leaves_samples_out});
-  }
+                                        std::size_t lanes_here) const;
 };
 
 // The stages that run once for each lane: shards() and what follows, up to the first stage that is
@@ -168,26 +160,9 @@ struct item_name {
   }
   // The error of what failed with the item, completed by the item's names. A stop concerns no item.
   // Without the memory for the names, the error as it is.
-  error named(error why) const noexcept {
-    if (why.kind() == errc::stopped) return why;
-    try {
-      if (why.sample_key().empty() && !key.empty()) why.key(key);
-      if (why.where().empty() && url) why.at(*url);
-    } catch (const std::bad_alloc&) {
-      return why;
-    }
-    return why;
-  }
+  error named(error why) const noexcept;
   // The same for what most probably failed with the item: unchanged if it names another one.
-  error named_unless_of_another(error why) const noexcept {
-    try {
-      if (!why.sample_key().empty() && why.sample_key() != key) return why;
-      if (!why.where().empty() && (!url || why.where() != redacted(*url))) return why;
-    } catch (const std::bad_alloc&) {
-      return why;
-    }
-    return named(std::move(why));
-  }
+  error named_unless_of_another(error why) const noexcept;
 };
 
 // Items that a stage has given since it was last asked.
@@ -378,20 +353,10 @@ std::unique_ptr<stream<Out>> joined(run_context& run, const Front& front, const 
                        std::move(within));
 }
 
-inline void check_not_empty(bool has_plan) {
-  if (!has_plan) {
-    throw failure(error(errc::usage, "an empty plan").hint("begin it with shards()"));
-  }
-}
+// Throws `failure` (usage) if not.
+void check_not_empty(bool has_plan);
 
-inline error may_change_samples(const std::string& stage) {
-  return error(errc::usage,
-               "the stage '" + stage + "' does not say that it leaves samples unchanged")
-      .hint(
-          "set lane_stage.unchanged, or change samples in a sample_stage: what later stages hold "
-          "is "
-          "read again after a resume, without this stage");
-}
+error may_change_samples(const std::string& stage);
 
 template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {

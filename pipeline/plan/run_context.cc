@@ -7,6 +7,10 @@
 
 namespace millrace {
 
+error run_stopped() {
+  return {errc::stopped, "the run was stopped"};
+}
+
 std::uint64_t drawn_shards::passes() const {
   if (of_parts.empty()) return shards / shards_of_a_pass;
   std::uint64_t least = of_parts.front()->passes();
@@ -61,6 +65,27 @@ void lane_context::restore(const state& from) {
 const lane_context::part* lane_context::part_of(std::int64_t shard) const {
   const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);
   return after == parts.begin() ? nullptr : &*std::prev(after);
+}
+
+const lane_context& lane_context::reader_of(std::int64_t shard) const {
+  const part* const of = part_of(shard);
+  return of == nullptr ? *this : of->lane->reader_of(shard - of->first_shard);
+}
+
+std::string lane_context::id(std::string_view stage) const {
+  return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
+}
+
+source_context lane_context::source() const {
+  const source_options& options = memory.reads == memory.again ? run.source_again : run.source;
+  return {run.threads, run.io, run.tasks, memory.reads, options, run.counters};
+}
+
+lane_context lane_context::reading_again(spare_memory* beside) const {
+  lane_context out = *this;
+  out.memory.reads = memory.again;
+  out.memory.spare = beside;
+  return out;
 }
 
 }  // namespace millrace

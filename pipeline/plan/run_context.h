@@ -44,9 +44,7 @@ struct drawn_shards {
 };
 
 // The error of a run that was stopped.
-inline error run_stopped() {
-  return {errc::stopped, "the run was stopped"};
-}
+error run_stopped();
 
 // The lanes that a rank reads.
 struct lanes_of_rank {
@@ -202,10 +200,7 @@ struct lane_context {
   // The part to which a shard in the list of the mix belongs; null: none.
   const part* part_of(std::int64_t shard) const;
   // The lane that reads a shard of this lane's list: this one or, of a mix, one of a source.
-  const lane_context& reader_of(std::int64_t shard) const {
-    const part* const of = part_of(shard);
-    return of == nullptr ? *this : of->lane->reader_of(shard - of->first_shard);
-  }
+  const lane_context& reader_of(std::int64_t shard) const;
 
   // Outcome of the lane's shards: a head adds each sample that it gives to `items`.
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
@@ -215,22 +210,12 @@ struct lane_context {
   void restore(const state& from);
 
   // The name of a stage's record of this lane.
-  std::string id(std::string_view stage) const {
-    return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
-  }
+  std::string id(std::string_view stage) const;
   // The surroundings of a source that reads a shard of this lane.
-  source_context source() const {
-    const source_options& options = memory.reads == memory.again ? run.source_again : run.source;
-    return {run.threads, run.io, run.tasks, memory.reads, options, run.counters};
-  }
+  source_context source() const;
   // The same lane with separate read buffers, to read samples again while a shard is open: neither
   // then waits for buffers that the other holds. Memory in `beside`, if given, is used as well.
-  lane_context reading_again(spare_memory* beside) const {
-    lane_context out = *this;
-    out.memory.reads = memory.again;
-    out.memory.spare = beside;
-    return out;
-  }
+  lane_context reading_again(spare_memory* beside) const;
 };
 
 // The payload bytes of an item, for a stage's figures; 0 if its type does not tell.

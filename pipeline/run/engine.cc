@@ -21,6 +21,10 @@ engine::engine(const engine_options& options)
         if (core->is_of_this_process()) delete core;
       }) {}
 
+loader<sample> engine::run(const lane_plan<sample>& what, const std::stop_token& stop) {
+  return run(interleaved(what), stop);
+}
+
 runtime& engine::threads() {
   return *core_->threads;
 }

@@ -170,9 +170,7 @@ class engine {
     return loader<T>(std::move(made));
   }
   // Starts a plan of lanes, interleaved into one stream.
-  loader<sample> run(const lane_plan<sample>& what, const std::stop_token& stop = {}) {
-    return run(interleaved(what), stop);
-  }
+  loader<sample> run(const lane_plan<sample>& what, const std::stop_token& stop = {});
   // Does not compile: shards are read as samples.
   template <class T>
     requires(!std::is_same_v<T, sample>)

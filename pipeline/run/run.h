@@ -106,71 +106,13 @@ template <class T>
 class run final : public run_base {
  public:
   // Makes the streams. Throws `failure` if the plan cannot be run.
-  run(std::shared_ptr<engine_core> core, plan<T> what)
-      : run_base(std::move(core)), what_(std::move(what)) {
-    root_ = made(context());
-    show_counts(root_->kept_counts());
-  }
-  state save() {
-    check_between_items();
-    if (is_asked()) {
-      std::shared_ptr<const state> kept;
-      on_spine([&] {
-        check_nothing_lost();
-        kept = before_next_;
-      });
-      if (kept) return *kept;
-      absorb();
-    }
-    const auto kept = given_ < calls_taken_.size() ? calls_taken_[given_].before : nullptr;
-    state now;
-    on_spine([&] {
-      check_nothing_lost();
-      if (!kept) root_->save(now);
-    });
-    if (kept) return *kept;
-    hold_what_is_left(now);
-    return now;
-  }
-  void restore(const state& from) {
-    check_process();
-    check_not_begun();
-    check_numbers(from);
-    // Restores fresh streams, which replace the others once that has succeeded.
-    auto context = make_context();
-    auto root = made(*context);
-    on_spine([&] {
-      std::unique_ptr<stream<T>> fresh = std::move(root);  // destroyed here, like those replaced
-      fresh->restore(from);
-      state now;
-      fresh->save(now);
-      check_all_claimed(from, now);
-      root_.swap(fresh);
-      use(context);
-    });
-    show_counts(root_->kept_counts());
-  }
-  bool wait_for(std::chrono::nanoseconds timeout, std::size_t max_items) {
-    check_process();
-    if (!has_answer()) ask_for(max_items);
-    return has_answer() || is_answered_within(timeout);
-  }
-  std::optional<T> next() {
-    fetch(1);
-    if (given_ < taken_.size()) return give();
-    end();
-    return std::nullopt;
-  }
-  std::vector<T> next_ready(std::size_t max_items) {
-    fetch(max_items);
-    std::vector<T> out;
-    const std::size_t left = taken_.size() - given_;
-    const std::size_t count = left < max_items ? left : max_items;
-    out.reserve(count);
-    while (out.size() < count) out.push_back(give());
-    if (out.empty()) end();
-    return out;
-  }
+  run(std::shared_ptr<engine_core> core, plan<T> what);
+  ~run() override;
+  state save();
+  void restore(const state& from);
+  bool wait_for(std::chrono::nanoseconds timeout, std::size_t max_items);
+  std::optional<T> next();
+  std::vector<T> next_ready(std::size_t max_items);
 
  private:
   // Whether something is left of the last answer: items, an end or a failure.
@@ -307,6 +249,86 @@ class run final : public run_base {
   std::size_t given_ = 0;
   outcome how_;
 };
+
+template <class T>
+run<T>::run(std::shared_ptr<engine_core> core, plan<T> what)
+    : run_base(std::move(core)), what_(std::move(what)) {
+  root_ = made(context());
+  show_counts(root_->kept_counts());
+}
+
+template <class T>
+run<T>::~run() = default;
+
+template <class T>
+state run<T>::save() {
+  check_between_items();
+  if (is_asked()) {
+    std::shared_ptr<const state> kept;
+    on_spine([&] {
+      check_nothing_lost();
+      kept = before_next_;
+    });
+    if (kept) return *kept;
+    absorb();
+  }
+  const auto kept = given_ < calls_taken_.size() ? calls_taken_[given_].before : nullptr;
+  state now;
+  on_spine([&] {
+    check_nothing_lost();
+    if (!kept) root_->save(now);
+  });
+  if (kept) return *kept;
+  hold_what_is_left(now);
+  return now;
+}
+
+template <class T>
+void run<T>::restore(const state& from) {
+  check_process();
+  check_not_begun();
+  check_numbers(from);
+  // Restores fresh streams, which replace the others once that has succeeded.
+  auto context = make_context();
+  auto root = made(*context);
+  on_spine([&] {
+    std::unique_ptr<stream<T>> fresh = std::move(root);  // destroyed here, like those replaced
+    fresh->restore(from);
+    state now;
+    fresh->save(now);
+    check_all_claimed(from, now);
+    root_.swap(fresh);
+    use(context);
+  });
+  show_counts(root_->kept_counts());
+}
+
+template <class T>
+bool run<T>::wait_for(std::chrono::nanoseconds timeout, std::size_t max_items) {
+  check_process();
+  if (!has_answer()) ask_for(max_items);
+  return has_answer() || is_answered_within(timeout);
+}
+
+template <class T>
+std::optional<T> run<T>::next() {
+  fetch(1);
+  if (given_ < taken_.size()) return give();
+  end();
+  return std::nullopt;
+}
+
+template <class T>
+std::vector<T> run<T>::next_ready(std::size_t max_items) {
+  fetch(max_items);
+  std::vector<T> out;
+  const std::size_t left = taken_.size() - given_;
+  const std::size_t count = left < max_items ? left : max_items;
+  out.reserve(count);
+  while (out.size() < count) out.push_back(give());
+  if (out.empty()) end();
+  return out;
+}
 
 }  // namespace detail
 
