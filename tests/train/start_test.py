@@ -64,7 +64,7 @@ class WrongStarts(StartTest):
         text.write_text("no archive " * 100)
         cases = [(["--shards", "/no.tar"], "not_found", 4, "cannot read a training shard"),
                  (["--shards", self.shards, "--val-shards", "/no.tar"], "not_found", 4, "a validation shard"),
-                 (["--shards", self.shards, "--val-shards", text], "bad_archive", 5, "text.tar"),
+                 (["--shards", self.shards, "--val-shards", text], "bad_archive", 5, "validation: not a tar archive"),
                  (["--shards", self.shards, "/no.tar"], "not_found", 4, "/no.tar"),
                  (["--raw", "/no"], "not_found", 4, "/no"),
                  (["--shards", self.shards, "--index", "/no.json"], "not_found", 4, "/no.json"),
@@ -96,6 +96,9 @@ class WrongStarts(StartTest):
         self.assertEqual(made.returncode, 0, made.stderr)
         self.refused("usage", 2, "--batch-size 500 is more than the 120 samples", "--index", index, "--batch-size", 500)
         self.refused("usage", 2, "--batch-size 500 is more than the 120 samples", "--shards", self.shards, "--batch-size", 500)
+        job = training.Job(2, lambda r: [], ["--shards", self.shards, "--lanes", 1])
+        self.assertEqual(job.wait(), [2, 2], job.texts)
+        self.assertIn("--lanes 1 is less than the 2 ranks", job.texts[0])
         # Of shards on a server it is known only when an epoch is over.
         with harness.PlainServer(self.data) as server:
             done = training.train("--shards", self.shards.replace(str(self.data), server.url), "--batch-size", 500)

@@ -133,6 +133,12 @@ void check_samples(const train_options& o, const std::vector<std::string>& urls,
 
 // `share`: samples of a rank's epoch.
 error batch_too_large(const train_options& o, const job_place& place, std::int64_t share) {
+  if (o.lanes > 0 && o.lanes < place.world_size) {
+    return error(errc::usage, fmt::format("--lanes {} is less than the {} ranks, some of which "
+                                          "would read nothing",
+                                          o.lanes, place.world_size))
+        .hint(fmt::format("give a multiple of {}, or leave it out", place.world_size));
+  }
   return error(errc::usage,
                fmt::format("--batch-size {} is more than the {} of a rank's epoch", o.batch_size,
                            counted(static_cast<std::uint64_t>(share), "sample")))
@@ -324,7 +330,11 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
                     o.raw_left_out.size() > 1 ? ", ..." : ""));
   }
   check_samples(o, o.shards, how);
-  check_samples(o, o.val_shards, how);
+  try {
+    check_samples(o, o.val_shards, how);
+  } catch (const failure& f) {
+    throw failure(of_validation(f.why()));
+  }
 }
 
 std::int64_t count_first_epoch(const train_options& o, const job_place& place,
