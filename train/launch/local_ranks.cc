@@ -196,6 +196,7 @@ class attempt {
       look_at_ends();
       end_the_rest();
     }
+    look_at_ends();  // of a rank that ended since the last look
     return cause_;
   }
   // The signal that asked the ranks to end; 0: none.
