@@ -137,6 +137,13 @@ class LocalRanks(training.WithShards):
         said = self.ended(self.start("--nproc", 2, env={"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "1"}), 2)[1]
         self.assertIn("--nproc cannot be combined with torchrun", said)
 
+    def test_a_failure_is_told_whichever_look_finds_it(self):
+        for calls in 100, 101:  # all lines have come by then; of two looks a round the next would be either
+            with self.subTest(calls):
+                process = self.start("--nproc", 1, "--val-shards", "none.tar",
+                                     env={"LD_PRELOAD": str(harness.BIN / "late_end.so"), "LATE_END": str(calls)})
+                self.assertIn("rank 0 ended with exit code 4\n", self.ended(process, 4)[1])
+
     def test_what_could_be_read_before_is_tried_again(self):
         last = self.folder / "last.tar"
         last.write_bytes((self.data / "train-000005.tar").read_bytes())

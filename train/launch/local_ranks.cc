@@ -196,7 +196,6 @@ class attempt {
       look_at_ends();
       end_the_rest();
     }
-    look_at_ends();  // of a rank that ended since the last look
     return cause_;
   }
   // The signal that asked the ranks to end; 0: none.
@@ -313,8 +312,11 @@ class attempt {
     }
   }
 
+  // The only look at the ranks, so that all that a round decides is of one moment. It comes after
+  // SIGCHLD was taken: one that ends later sends another.
   void look_at_ends() {
     for (const auto& r : ranks_) {
+      r->look();
       const auto status = r->status();
       if (!status) continue;
       // When they are asked to end, the others follow the first one.

@@ -104,7 +104,7 @@ rank_process::rank_process(int rank, const std::vector<std::string>& words,
 }
 
 rank_process::~rank_process() {
-  if (!status()) {
+  if (!status_) {
     signal(SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
@@ -164,10 +164,9 @@ void rank_process::signal(int number) const {
   if (!status_) kill(pid_, number);
 }
 
-std::optional<int> rank_process::status() {
+void rank_process::look() {
   int status = 0;
   if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
-  return status_;
 }
 
 namespace {

@@ -43,8 +43,10 @@ class rank_process {
 
   // Sends it a signal, unless it has ended.
   void signal(int number) const;
-  // Its status as from waitpid(2), once it has ended; does not wait.
-  std::optional<int> status();
+  // Looks whether it has ended; does not wait.
+  void look();
+  // Its status as from waitpid(2), if it had ended when look() was called last.
+  std::optional<int> status() const { return status_; }
 
  private:
   bool has_said(char what);
