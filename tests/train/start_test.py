@@ -98,7 +98,7 @@ class WrongStarts(StartTest):
         self.refused("usage", 2, "--batch-size 500 is more than the 120 samples", "--shards", self.shards, "--batch-size", 500)
         job = training.Job(2, lambda r: [], ["--shards", self.shards, "--lanes", 1])
         self.assertEqual(job.wait(), [2, 2], job.texts)
-        self.assertIn("--lanes 1 is less than the 2 ranks", job.texts[0])
+        self.assertIn("1 lanes for 2 ranks; use 2 lanes or more", job.texts[0])
         # Of shards on a server it is known only when an epoch is over.
         with harness.PlainServer(self.data) as server:
             done = training.train("--shards", self.shards.replace(str(self.data), server.url), "--batch-size", 500)
