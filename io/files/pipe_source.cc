@@ -90,7 +90,8 @@ std::optional<error> failure_of(int status, const std::string& said, const std::
   std::string what = WIFSIGNALED(status)
                          ? fmt::format("the command was killed by signal {}", WTERMSIG(status))
                          : fmt::format("the command ended with status {}", WEXITSTATUS(status));
-  if (const std::string line = last_line(said); !line.empty()) what += ", saying '" + line + "'";
+  if (const std::string line = last_line(said); !line.empty())
+    what += ", saying '" + redacted(line) + "'";
   return error(errc::io_failed, what).at(url).skippable().hint("run it by hand to see why");
 }
 
@@ -178,11 +179,10 @@ awaitable<result<std::unique_ptr<byte_source>>> open_pipe(
                : "set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1) where you trust the URLs");
   }
   ++context.counters.requests;
-  const std::string program = where.path.substr(0, where.path.find(' '));
-  if (const auto native = native_url(where.path);
-      native && !std::exchange((*told)[program], true)) {
-    log_notice(fmt::format("pipe:{} ...: {} gives the same bytes without a process", program,
-                           redacted(*native)));
+  const std::string shown = redacted(text);
+  if (const auto native = native_url(where.path); native && !std::exchange((*told)[shown], true)) {
+    log_notice(
+        fmt::format("{}: {} gives the same bytes without a process", shown, redacted(*native)));
   }
   auto command = std::make_shared<running>();
   const int why = host_processes().start(where.path, context.io.executor(), command->process);

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/http/ask.h"
 #include "io/http/object.h"
-#include "io/http/stack.h"
 
 namespace millrace {
 

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
+#include "engine/base/units.h"
 #include "engine/coroutines/time_source.h"
 #include "engine/memory/bytes.h"
 
@@ -71,6 +73,19 @@ class range_planner {
   std::optional<std::uint64_t> end_;
   bool end_is_asked_ = end_.has_value();
   bool done_ = false;
+};
+
+// The sizes of a fetch's buffers: small at first, so that the first samples arrive soon, then each
+// twice the previous one, up to the size with the best rate. Pure.
+class extent_ramp {
+ public:
+  explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first, most)) {}
+  std::size_t next() { return std::exchange(next_, std::min(2 * next_, most_)); }
+
+ private:
+  static constexpr std::size_t first = 256_KiB;
+  std::size_t most_;
+  std::size_t next_;
 };
 
 // Decides when to request a slow part a second time. This may cost `share` of all bytes received,

@@ -9,6 +9,7 @@
 #include "engine/host/log.h"
 #include "io/http/client.h"
 #include "io/http/header_values.h"
+#include "io/http/refusals.h"
 
 namespace millrace {
 namespace {

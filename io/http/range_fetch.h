@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "io/http/policies.h"
 #include "io/http/stack.h"
 #include "io/http/transfer.h"
-#include "io/read_ahead.h"
 #include "io/source.h"
 
 namespace millrace {

@@ -55,4 +55,14 @@ bool is_error_page(std::string_view front) {
   return may_be_error_page(front) && front.find("<Error>") != std::string_view::npos;
 }
 
+bool asks_for_tls(std::string_view body) {
+  constexpr std::string_view known[] = {
+      "plain HTTP request was sent to HTTPS port",
+      "Client sent an HTTP request to an HTTPS server",
+      "speaking plain HTTP to an SSL-enabled server port",
+  };
+  return std::ranges::any_of(known,
+                             [&](auto text) { return body.find(text) != std::string_view::npos; });
+}
+
 }  // namespace millrace

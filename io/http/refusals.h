@@ -23,4 +23,8 @@ error unidentified_part();
 bool may_be_error_page(std::string_view front);
 bool is_error_page(std::string_view front);
 
+// Whether an answer is the one that nginx, Apache or Go's servers give to a plain request on a TLS
+// port.
+bool asks_for_tls(std::string_view body);
+
 }  // namespace millrace

@@ -12,7 +12,7 @@ namespace millrace {
 
 result<std::string> read_secret_file(const std::string& path, std::string_view what) {
   errno = 0;  // which a folder leaves unset
-  const auto content = read_whole_file(path);
+  const auto content = read_whole_file(path, most_of_secret_file);
   if (!content) {
     error why(errc::not_allowed, fmt::format("cannot read {}", what));
     why.at(shown_file(path)).cause(errno);

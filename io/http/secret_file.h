@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,8 @@
 
 namespace millrace {
 
+// Bytes of the largest file of secrets.
+inline constexpr std::size_t most_of_secret_file = 1 << 20;
 // The content of a small file, without surrounding white space. Blocks.
 result<std::string> read_secret_file(const std::string& path, std::string_view what);
 // The same by blocking().

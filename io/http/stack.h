@@ -86,19 +86,4 @@ class http_stack {
   static awaitable<void> run_ticker(time_source* time, std::shared_ptr<tickers> all, scope* of);
 };
 
-// Fetches a small answer whole into memory: credentials, listings. Follows redirects, and retries
-// as http_transfer does, with the request's method and body. Fails with too_large above `most`; if
-// that is 0, the body of a successful answer is not read.
-struct http_answer {
-  response_head head;
-  std::string body;
-};
-awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
-                                   std::string method = "GET", std::string body = {},
-                                   std::size_t most = 1UL << 20);
-
-// Whether an answer is the one that nginx, Apache or Go's servers give to a plain request on a TLS
-// port.
-bool asks_for_tls(std::string_view body);
-
 }  // namespace millrace

@@ -5,8 +5,10 @@
 
 #include "engine/host/log.h"
 #include "io/stores/known_stores.h"
+#include "io/stores/listing_page.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
+#include "io/stores/store_url.h"
 
 namespace millrace {
 namespace {

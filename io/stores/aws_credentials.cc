@@ -10,6 +10,7 @@
 #include "engine/base/words.h"
 #include "engine/files/folders.h"
 #include "engine/threads/blocking.h"
+#include "io/http/ask.h"
 #include "io/http/secret_file.h"
 #include "io/stores/xml.h"
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::int64_t renewed_before_s = 300;
 
 std::map<std::string, std::map<std::string, std::string>> profiles_in(const std::string& path) {
-  const auto content = read_whole_file(path);
+  const auto content = read_whole_file(path, most_of_secret_file);
   return parse_profiles(content ? *content : "");
 }
 

@@ -7,10 +7,13 @@
 
 #include "engine/base/words.h"
 #include "io/hashes.h"
+#include "io/http/ask.h"
 #include "io/http/client.h"
 #include "io/stores/known_stores.h"
+#include "io/stores/listing_page.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
+#include "io/stores/store_url.h"
 #include "io/stores/upload.h"
 
 namespace millrace {

@@ -1,5 +1,6 @@
 #include "io/stores/http.h"
 
+#include "io/http/ask.h"
 #include "io/http/header_values.h"
 #include "io/http/object_source.h"
 #include "io/http/opened_again.h"

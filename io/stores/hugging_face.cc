@@ -7,10 +7,13 @@
 
 #include "engine/base/json_tree.h"
 #include "engine/base/words.h"
+#include "io/http/ask.h"
 #include "io/http/secret_file.h"
 #include "io/stores/known_stores.h"
+#include "io/stores/listing_page.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
+#include "io/stores/store_url.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,9 @@
 #include "io/http/client.h"
 #include "io/stores/aws_credentials.h"
 #include "io/stores/known_stores.h"
+#include "io/stores/listing_page.h"
 #include "io/stores/store.h"
+#include "io/stores/store_url.h"
 #include "io/stores/upload.h"
 
 namespace millrace {

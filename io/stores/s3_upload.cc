@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "io/stores/sigv4.h"
-#include "io/stores/store.h"
+#include "io/stores/store_url.h"
 #include "io/stores/upload.h"
 #include "io/stores/xml.h"
 

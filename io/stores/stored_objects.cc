@@ -11,6 +11,7 @@
 #include "engine/base/words.h"
 #include "engine/coroutines/scope.h"
 #include "engine/coroutines/spawn_on.h"
+#include "io/http/ask.h"
 #include "io/http/transport.h"
 #include "io/names/url.h"
 #include "io/stores/known_stores.h"

@@ -8,6 +8,7 @@
 #include "engine/base/words.h"
 #include "engine/host/log.h"
 #include "io/hashes.h"
+#include "io/http/ask.h"
 #include "io/http/object_digest.h"
 
 namespace millrace {

@@ -64,9 +64,9 @@ struct upload_terms {
 // its size or a digest that the store names is not that of `content`, or if its ETag is neither by
 // S3's rule that of `content` nor the one that the store answered to the upload. If the answer to
 // the end of an upload in parts was lost, that may take reading the object back, and as much memory
-// again. A failed upload in
-// parts is aborted. Takes parts_at_once times part_bytes of memory beyond `content`, or times a
-// 10,000th of that, whichever is more. `content` and the referents outlive it.
+// again. A failed upload in parts is aborted. Takes parts_at_once times part_bytes of memory beyond
+// `content`, or times a 10,000th of that, whichever is more. `content` and the referents outlive
+// it.
 awaitable<result<void>> upload(http_stack& stack, scope& tasks, upload_protocol& by, url where,
                                std::string_view content, upload_terms terms);
 

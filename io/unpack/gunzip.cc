@@ -52,7 +52,7 @@ class gunzip final : public unpacker {
     if (failed_) return *failed_;
     if (at_end_) {
       if (between_streams_) return progress{};
-      return error(errc::truncated, "the gzip stream ends too early");
+      return error(errc::truncated, "the gzip stream ends too early").hint(cut_stream_hint);
     }
     z_.next_out = reinterpret_cast<Bytef*>(into.data());
     z_.avail_out = static_cast<uInt>(into.size());
@@ -123,7 +123,7 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
     if (code == Z_STREAM_END) pass_padding(z);
     filled = out.size() - z.avail_out;
     if (code == Z_BUF_ERROR && z.avail_in == 0 && z.avail_out > 0) {
-      return error(errc::truncated, "the gzip stream ends too early");
+      return error(errc::truncated, "the gzip stream ends too early").hint(cut_stream_hint);
     }
     if (code == Z_MEM_ERROR) throw std::bad_alloc();
     if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/unpack/unpacker.h"
+
 namespace millrace {
 
 void stream_windows::expect(std::size_t size, std::uint64_t skipped) {
@@ -35,7 +37,8 @@ void stream_windows::end(std::string_view rest) {
   if (is_between_ && to_skip_ == 0 && rest.substr(0, size) != magic_.substr(0, size)) {
     return fail("no stream begins here");
   }
-  fail(error(errc::truncated, "the compressed stream is damaged: it ends too early"));
+  fail(error(errc::truncated, "the compressed stream is damaged: it ends too early")
+           .hint(cut_stream_hint));
 }
 
 std::size_t stream_windows::feed(std::span<const std::byte> input) {

@@ -7,6 +7,10 @@
 
 namespace millrace {
 
+// What to do about a compressed stream that ends too early.
+inline constexpr const char* cut_stream_hint =
+    "the shard was cut; fetch or write it again. Offsets are those in its unpacked archive";
+
 // One decompressor. Runs within `unpack`, one step at a time.
 class unpacker {
  public:

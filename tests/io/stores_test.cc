@@ -12,6 +12,7 @@
 #include "io/stores/aws_credentials.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/listing.h"
+#include "io/stores/listing_page.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 #include "io/stores/xml.h"

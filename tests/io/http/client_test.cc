@@ -7,6 +7,7 @@
 
 #include "engine/base/units.h"
 #include "io/http/transport.h"
+#include "tests/support/http_reads.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
@@ -19,16 +20,9 @@ using testing::answer;
 using testing::numbered;
 using testing::outcome;
 using testing::sent;
-using testing::simulated_network;
 
-class HttpClient : public ::testing::Test {
+class HttpClient : public testing::http_reads {
  protected:
-  outcome read(const std::string& target, byte_range range = {}) {
-    outcome out = client_.read(target, range);
-    EXPECT_EQ(client_.left_in_memory, 0U);
-    return out;
-  }
-
   void survive_chaos(std::uint64_t seed) {
     const std::string content = numbered(1'500'000 + 1000 * seed);
     random_stream random(seed, purpose::fake_data);
@@ -63,10 +57,7 @@ class HttpClient : public ::testing::Test {
     EXPECT_LT(time_.now() - begun, 1h);
   }
 
-  testing::simulated_client client_;
   testing::simulated_time& time_ = client_.time;
-  std::shared_ptr<simulated_network> net_ = client_.net;
-  http_options& options_ = client_.options;
   source_options& source_ = client_.source;
   source_counters& counters_ = client_.counters;
   std::size_t& memory_bytes_ = client_.memory_bytes;

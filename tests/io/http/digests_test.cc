@@ -8,6 +8,7 @@
 #include "engine/base/units.h"
 #include "io/hashes.h"
 #include "io/http/checked_bytes.h"
+#include "tests/support/http_reads.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
@@ -18,23 +19,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::answer;
 using testing::numbered;
-using testing::outcome;
 using testing::sent;
-using testing::simulated_network;
 
 // Objects whose digest the server sends.
-class HttpDigests : public ::testing::Test {
- protected:
-  outcome read(const std::string& target) {
-    outcome out = client_.read(target);
-    EXPECT_EQ(client_.left_in_memory, 0U);
-    return out;
-  }
-
-  testing::simulated_client client_;
-  std::shared_ptr<simulated_network> net_ = client_.net;
-  http_options& options_ = client_.options;
-};
+class HttpDigests : public testing::http_reads {};
 
 TEST_F(HttpDigests, ASmallObjectWithAWrongDigestIsFetchedOnceMoreBeforeAnyoneSeesIt) {
   const std::string content = numbered(200'000);

@@ -4,6 +4,7 @@
 #include "engine/base/units.h"
 #include "io/hashes.h"
 #include "io/http/transfer.h"
+#include "tests/support/http_reads.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"
 
@@ -13,23 +14,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::answer;
 using testing::numbered;
-using testing::outcome;
 using testing::sent;
-using testing::simulated_network;
 
 // Pages that servers, and proxies before them, send instead of objects.
-class ErrorPages : public ::testing::Test {
- protected:
-  outcome read(const std::string& target) {
-    outcome out = client_.read(target);
-    EXPECT_EQ(client_.left_in_memory, 0U);
-    return out;
-  }
-
-  testing::simulated_client client_;
-  std::shared_ptr<simulated_network> net_ = client_.net;
-  http_options& options_ = client_.options;
-};
+class ErrorPages : public testing::http_reads {};
 
 TEST_F(ErrorPages, AreNoObjectsHoweverTheyCome) {
   const std::string page =

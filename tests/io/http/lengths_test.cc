@@ -5,6 +5,7 @@
 #include "engine/base/units.h"
 #include "engine/coroutines/scope.h"
 #include "io/hashes.h"
+#include "io/http/ask.h"
 #include "io/http/transfer.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/coroutines/scope.h"
+#include "io/http/ask.h"
 #include "io/stores/listing.h"
 #include "io/stores/store.h"
 #include "tests/support/seeds.h"
