@@ -1,6 +1,6 @@
 """The same training by millrace-train and by PyTorch with torchvision's decoder and transforms: accuracies side by side.
 
-    accuracy.py TRAIN-SPEC VAL-SPEC --classes 10 [--epochs 10] [--size 128] [--seeds 2]
+    accuracy.py 'train-*.tar' 'val-*.tar' --classes 10 [--epochs 10] [--size 128] [--seeds 2]
 
 ResNet-18 from its first weights, SGD with a cosine, random-resized-crop and flip; validation by resize and centre crop. The
 PyTorch side holds all files in memory, so that only decoding and transforms differ. Needs ./setup --peers."""
@@ -24,9 +24,16 @@ BIN = pathlib.Path(__file__).resolve().parents[1] / "build/release/bin"
 MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-def samples(pattern):
+def shards_of(pattern):
+    found = sorted(glob.glob(pattern))
+    if not found:
+        sys.exit(f"accuracy.py: no file matches {pattern}; it is a pattern with *, not with braces")
+    return found
+
+
+def samples(shards):
     out = []
-    for shard in sorted(glob.glob(pattern)):
+    for shard in shards:
         with tarfile.open(shard) as archive:
             files = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}
         for name, content in files.items():
@@ -73,10 +80,12 @@ def by_torchvision(a, seed):
 
 def by_millrace(a, seed, folder):
     metrics = folder / f"{seed}.jsonl"
-    command = [BIN / "millrace-train", "--shards", *sorted(glob.glob(a.train)), "--val-shards", *sorted(glob.glob(a.val)),
+    command = [BIN / "millrace-train", "--shards", *a.train, "--val-shards", *a.val,
                "--model", "resnet18", "--classes", a.classes, "--size", a.size, "--batch-size", a.batch, "--epochs", a.epochs,
                "--lr", a.lr, "--schedule", "cosine", "--seed", seed, "--device", "cpu", "--metrics", metrics]
-    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"accuracy.py: millrace-train ended with {done.returncode}:\n{done.stderr}")
     found = [json.loads(line) for line in metrics.read_text().splitlines() if "validation" in line]
     return found[-1]["top1"]
 
@@ -89,6 +98,7 @@ def main():
                               ("lr", float, 0.05), ("seeds", int, 2)):
         parser.add_argument(f"--{name}", type=kind, default=value)
     a = parser.parse_args()
+    a.train, a.val = shards_of(a.train), shards_of(a.val)
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(a.seeds):
             for name, run in (("millrace", lambda: by_millrace(a, seed, pathlib.Path(folder))),

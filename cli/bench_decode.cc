@@ -100,7 +100,7 @@ int bench_decode(const environment& e, bench_decode_arguments a) {
   progress shown("bench decode",
                  {.items = static_cast<std::uint64_t>(a.what.rounds), .noun = "round"},
                  [&] { return work_done{0, rounds}; });
-  const auto report = run_decode_bench(a.shards.engine(e), a.what, interrupted());
+  const auto report = run_decode_bench(a.shards.engine(e), a.what);
   shown.end();
   if (!a.crops.empty()) write_crops(report, a.crops);
   // Only these stages compare with libjpeg-turbo, which decodes and nothing else.

@@ -10,13 +10,13 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/read_report.h"
 #include "cli/storage_text.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "engine/host/host.h"
 #include "io/shard_urls.h"
 #include "tools/bench/disk_bench.h"
-#include "tools/bench/plot.h"
 
 namespace millrace::cli {
 namespace {
@@ -57,47 +57,31 @@ std::string figure_text(const disk_bench_report& r) {
 nlohmann::json to_json(const disk_bench_report& r) {
   auto devices = nlohmann::json::array();
   for (const storage& s : r.devices) devices.push_back(storage_json(s));
-  const auto cpu = r.cpu_s_per_gb();
-  return {
-      {"bytes", r.bytes},
-      {"seconds", r.seconds},
-      {"mb_per_s", r.mb_per_s()},
-      {"cpu_seconds", r.cpu_seconds},
-      {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
-      {"streams", r.streams},
-      {"streams_served", r.streams_served},
-      {"files", r.files},
-      {"file_bytes", r.file_bytes},
-      {"reads", durations_json(r.counters.reads)},
-      {"depth", r.depth},
-      {"seeks_avoided", r.counters.seeks_avoided},
-      {"gate_wait_seconds", r.counters.gate_wait_s},
-      {"memory_wait_seconds", r.counters.memory_wait_s},
-      {"sources", sources_json(r.counters)},
-      {"figure", r.figure_name()},
-      {"direct_share", r.direct_share()},
-      {"cached_before", r.cached_before < 0 ? nlohmann::json() : nlohmann::json(r.cached_before)},
-      {"limit", r.limit(allowed_cpus())},
-      {"io", r.io},
-      {"interval_seconds", r.interval_s},
-      {"mb_per_s_over_time", r.rate_over_time},
-      {"devices", std::move(devices)},
-      {"interrupted", r.interrupted}};
+  auto out = read_report_json(r);
+  out.update(
+      {{"streams", r.streams},
+       {"streams_served", r.streams_served},
+       {"files", r.files},
+       {"file_bytes", r.file_bytes},
+       {"reads", durations_json(r.counters.reads)},
+       {"depth", r.depth},
+       {"seeks_avoided", r.counters.seeks_avoided},
+       {"gate_wait_seconds", r.counters.gate_wait_s},
+       {"figure", r.figure_name()},
+       {"direct_share", r.direct_share()},
+       {"cached_before", r.cached_before < 0 ? nlohmann::json() : nlohmann::json(r.cached_before)},
+       {"limit", r.limit(allowed_cpus())},
+       {"io", r.io},
+       {"devices", std::move(devices)}});
+  return out;
 }
 
 void print(const disk_bench_report& r) {
-  constexpr std::size_t plot_columns = 50;
   fmt::print("read      {}, {}, by {} through {}\n", counted(r.files, "file"),
              format_bytes(r.file_bytes), counted(static_cast<std::uint64_t>(r.streams), "stream"),
              r.io);
   for (const storage& s : r.devices) fmt::print("device    {}\n", storage_line(s));
-  fmt::print("rate      {:.1f} MB/s: {} in {}\n", r.mb_per_s(), format_bytes(r.bytes),
-             time_text(r.seconds));
-  if (!r.rate_over_time.empty()) {
-    fmt::print("          {} to {:.0f} MB/s, {:.1f} s in all\n",
-               sparkline(r.rate_over_time, plot_columns),
-               *std::ranges::max_element(r.rate_over_time), r.seconds);
-  }
+  print_rate(r);
   fmt::print("figure    {}\n", figure_text(r));
   const latency_histogram& reads = r.counters.reads;
   fmt::print("reads     p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms; at most {} at once\n",
@@ -107,9 +91,7 @@ void print(const disk_bench_report& r) {
     fmt::print("streams   {} of {} read nothing in this time\n", r.streams - r.streams_served,
                r.streams);
   }
-  if (const auto cpu = r.cpu_s_per_gb()) {
-    fmt::print("CPU       {:.3f} s/GB\n", *cpu);
-  }
+  print_cpu(r);
   if (r.counters.gate_wait_s > 0 || r.counters.seeks_avoided > 0) {
     fmt::print("gate      all streams together waited {:.1f} s for turns; about {} seeks avoided\n",
                r.counters.gate_wait_s, r.counters.seeks_avoided);
@@ -127,10 +109,11 @@ int bench_disk(const environment& e, const bench_disk_arguments& a) {
   }
   what.paths = paths_alone(a.what.paths, how.source, "bench disk reads local files",
                            "`millrace bench http` reads URLs");
+  what.stop = stop_requested();  // before this, a signal ends it at once
   std::atomic<std::uint64_t> read = 0;
   what.read = &read;
   progress shown("bench disk", {.seconds = what.seconds}, [&] { return work_done{read, 0}; });
-  const auto report = run_disk_bench(how, what, interrupted());
+  const auto report = run_disk_bench(how, what);
   shown.end();
   if (a.json) {
     print_json(to_json(report));

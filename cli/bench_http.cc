@@ -6,12 +6,12 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/read_report.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "engine/host/host.h"
 #include "io/shard_urls.h"
 #include "tools/bench/http_bench.h"
-#include "tools/bench/plot.h"
 
 namespace millrace::cli {
 namespace {
@@ -26,45 +26,29 @@ struct bench_http_arguments {
 
 nlohmann::json to_json(const http_bench_report& r) {
   const source_counters& c = r.counters;
-  const auto cpu = r.cpu_s_per_gb();
-  return {{"bytes", r.bytes},
-          {"seconds", r.seconds},
-          {"mb_per_s", r.mb_per_s()},
-          {"cpu_seconds", r.cpu_seconds},
-          {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
-          {"connections", r.connections},
-          {"objects", r.objects},
-          {"requests", c.requests},
-          {"first_byte", durations_json(c.first_bytes)},
-          {"retries", c.retries},
-          {"resumed", c.resumed},
-          {"stalls", c.stalls},
-          {"hedges", c.hedges},
-          {"hedges_won", c.hedges_won},
-          {"wasted_bytes", c.wasted_bytes},
-          {"memory_wait_seconds", c.memory_wait_s},
-          {"sources", sources_json(c)},
-          {"limit", r.limit(allowed_cpus())},
-          {"interval_seconds", r.interval_s},
-          {"mb_per_s_over_time", r.rate_over_time},
-          {"mb_per_s_per_connection", r.rate_of_connection},
-          {"interrupted", r.interrupted}};
+  auto out = read_report_json(r);
+  out.update({{"connections", r.connections},
+              {"objects", r.objects},
+              {"requests", c.requests},
+              {"first_byte", durations_json(c.first_bytes)},
+              {"retries", c.retries},
+              {"resumed", c.resumed},
+              {"stalls", c.stalls},
+              {"hedges", c.hedges},
+              {"hedges_won", c.hedges_won},
+              {"wasted_bytes", c.wasted_bytes},
+              {"limit", r.limit(allowed_cpus())},
+              {"mb_per_s_per_connection", r.rate_of_connection}});
+  return out;
 }
 
 void print(const http_bench_report& r) {
   const source_counters& c = r.counters;
-  constexpr std::size_t plot_columns = 50;
   fmt::print("read      {} in full, by {}, {}\n",
              counted(r.objects, "object or range", "objects or ranges"),
              counted(static_cast<std::uint64_t>(r.connections), "reader"),
              counted(c.requests, "request"));
-  fmt::print("rate      {:.1f} MB/s: {} in {}\n", r.mb_per_s(), format_bytes(r.bytes),
-             time_text(r.seconds));
-  if (!r.rate_over_time.empty()) {
-    fmt::print("          {} to {:.0f} MB/s, {:.1f} s in all\n",
-               sparkline(r.rate_over_time, plot_columns),
-               *std::ranges::max_element(r.rate_over_time), r.seconds);
-  }
+  print_rate(r);
   const auto& each = r.rate_of_connection;
   fmt::print(
       "each      {:.1f} MB/s for the slowest reader, {:.1f} for the median, {:.1f} for the "
@@ -73,9 +57,7 @@ void print(const http_bench_report& r) {
   fmt::print("1st byte  p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms\n",
              1e3 * c.first_bytes.percentile(0.5), 1e3 * c.first_bytes.percentile(0.99),
              1e3 * c.first_bytes.most());
-  if (const auto cpu = r.cpu_s_per_gb()) {
-    fmt::print("CPU       {:.3f} s/GB\n", *cpu);
-  }
+  print_cpu(r);
   fmt::print("faults    {}, {} of them in mid-transfer, {}; {} of {} won; {} wasted\n",
              counted(c.retries, "retry", "retries"), c.resumed, counted(c.stalls, "stall"),
              c.hedges_won, counted(c.hedges, "hedge"),
@@ -98,11 +80,12 @@ int bench_http(const environment& e, const bench_http_arguments& a) {
   }
   if (!a.range.empty()) what.range_bytes = parse_bytes(a.range).value();
   if (a.split > 0) how.source.http.split = a.split;
+  what.stop = stop_requested();  // before this, a signal ends it at once
   std::atomic<std::uint64_t> read = 0;
   what.read = &read;
   progress shown("bench http", {.seconds = what.once ? 0 : what.seconds},
                  [&] { return work_done{read, 0}; });
-  const auto report = run_http_bench(how, what, interrupted());
+  const auto report = run_http_bench(how, what);
   shown.end();
   if (a.json) {
     print_json(to_json(report));

@@ -150,7 +150,7 @@ void print(const load_bench_report& r) {
       "image\n",
       r.cpu_seconds / r.seconds, r.stats.pool_cpu / r.seconds, r.pool_used,
       counted(static_cast<std::uint64_t>(r.stats.pool_threads), "thread"),
-      (r.cpu_seconds - r.stats.pool_cpu) / r.seconds, r.outside_us());
+      r.cpu_outside() / r.seconds, r.outside_us());
   fmt::print("consumer waited {:.1f} % of the time\n", 100 * r.waited / r.seconds);
   fmt::print("ledger: {}\n", r.ledger);
   if (!r.first_skipped.empty()) fmt::print("first skipped: {}\n", r.first_skipped);
@@ -182,7 +182,7 @@ int bench_load(const environment& e, bench_load_arguments a) {
   a.what.taken = &taken;
   progress shown("bench load", {.noun = "image", .seconds = a.what.seconds},
                  [&] { return work_done{0, taken}; });
-  const auto report = run_load_bench(how, a.what, interrupted());
+  const auto report = run_load_bench(how, a.what);
   shown.end();
   return end_of_bench(
       report.seconds > 0, report.interrupted, a.json, [&] { return to_json(report); },

@@ -122,7 +122,7 @@ int tune(const environment& e, const tune_arguments& a) {
     throw failure(error(errc::not_found, "no file in this folder").at(urls.front()));
   }
   // Before this, a signal ends it at once. It precedes the first line, whose reader may interrupt.
-  const std::atomic<bool>& stopped = interrupted();
+  const std::stop_token stop = stop_requested();
   std::atomic<std::uint64_t> trials = 0;
   progress shown("tune", {.noun = "setting", .seconds = a.seconds},
                  [&] { return work_done{0, trials}; });
@@ -131,9 +131,10 @@ int tune(const environment& e, const tune_arguments& a) {
     if (!a.json) print_row(t);
   };
   constexpr int usual_connections = 8;
-  const auto found = files > 0 ? tune_disk(how, urls, a.streams, a.seconds, tell, stopped)
-                               : tune_http(how, urls, a.streams > 0 ? a.streams : usual_connections,
-                                           a.seconds, tell, stopped);
+  const tuning_options options{.seconds = a.seconds, .progress = tell, .stop = stop};
+  const auto found =
+      files > 0 ? tune_disk(how, urls, a.streams, options)
+                : tune_http(how, urls, a.streams > 0 ? a.streams : usual_connections, options);
   shown.end();
   if (a.json) {
     print_tuning(found);
@@ -144,7 +145,7 @@ int tune(const environment& e, const tune_arguments& a) {
     }
     print_advice(found);
   }
-  if (!stopped) return 0;
+  if (!stop.stop_requested()) return 0;
   std::fflush(stdout);
   std::_Exit(exit_code_of_interrupt());
 }

@@ -86,12 +86,11 @@ struct made_up_device {
     return out;
   }
   tuning tuned() {
-    const std::atomic<bool> never = false;
     const measurement measure = [this](const engine_options& with, double seconds) {
       measured_s += seconds;
       return of(next_rate(with));
     };
-    return try_families(families(), {}, measure, 30, [](const trial&) {}, never);
+    return try_families(families(), {}, measure, {.seconds = 30});
   }
 };
 
@@ -143,15 +142,14 @@ TEST(Tune, ItTakesNoMoreThanItsTimeAndShowsWhatItJudgedBy) {
 TEST(Tune, WhatIsStoppedBeforeItWasMeasuredAgainIsNotAdvised) {
   made_up_device device{made_up_device::noise::none, 1.4, random_stream(0, purpose::device)};
   for (const int stop_after : {1, 12, 9 + 21 + 1, 9 + 21 + 11}) {
-    std::atomic<bool> stopped = false;
+    std::stop_source stopped;
     int turns = 0;
-    const auto t = try_families(
-        made_up_device::families(), {},
-        [&](const engine_options& with, double /*seconds*/) {
-          stopped = ++turns == stop_after;
-          return of(device.next_rate(with));
-        },
-        30, [](const trial&) {}, stopped);
+    const auto t = try_families(made_up_device::families(), {},
+                                [&](const engine_options& with, double /*seconds*/) {
+                                  if (++turns == stop_after) stopped.request_stop();
+                                  return of(device.next_rate(with));
+                                },
+                                {.seconds = 30, .stop = stopped.get_token()});
     EXPECT_TRUE(t.stopped);
     EXPECT_TRUE(t.gains.empty()) << stop_after;
     EXPECT_EQ(turns, stop_after);

@@ -112,7 +112,7 @@ work resize_alone() {
 
 // Wall and CPU seconds of all images on `threads` threads.
 std::pair<double, double> round_of(const std::vector<photo>& photos, int threads,
-                                   const make_work& make, const std::atomic<bool>& interrupted) {
+                                   const make_work& make, const std::stop_token& stop) {
   std::vector<work> works;
   works.reserve(static_cast<std::size_t>(threads));
   for (int t = 0; t < threads; ++t) works.push_back(make());
@@ -124,7 +124,9 @@ std::pair<double, double> round_of(const std::vector<photo>& photos, int threads
     running.reserve(works.size());
     for (const work& w : works) {
       running.push_back(start_joined_thread("decode", [&](const std::stop_token& /*no*/) {
-        for (std::size_t i = next++; i < photos.size() && !interrupted; i = next++) w(photos[i]);
+        for (std::size_t i = next++; i < photos.size() && !stop.stop_requested(); i = next++) {
+          w(photos[i]);
+        }
       }));
     }
   }
@@ -132,9 +134,9 @@ std::pair<double, double> round_of(const std::vector<photo>& photos, int threads
 }
 
 // The next sample; nullopt at the end, or if the run is stopped.
-std::optional<sample> next_unless(loader<sample>& data, const std::atomic<bool>& interrupted) {
+std::optional<sample> next_unless(loader<sample>& data, const std::stop_token& stop) {
   try {
-    return interrupted ? std::nullopt : data.next();
+    return stop.stop_requested() ? std::nullopt : data.next();
   } catch (const failure& f) {
     if (f.kind() != errc::stopped) throw;
     return std::nullopt;
@@ -142,14 +144,14 @@ std::optional<sample> next_unless(loader<sample>& data, const std::atomic<bool>&
 }
 
 std::vector<photo> read_photos(const engine_options& how, const decode_bench_options& what,
-                               decode_bench_report& report, const std::atomic<bool>& interrupted) {
+                               decode_bench_report& report) {
   engine eng(how);
   auto data = eng.run(shards(what.urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key());
   std::vector<photo> photos;
   const std::stop_callback stopping(what.stop, [&] { data.stop(); });
   jpeg_decoder decoder;
-  for (auto next = next_unless(data, interrupted); next && report.bytes < what.most_bytes;
-       next = next_unless(data, interrupted)) {
+  for (auto next = next_unless(data, what.stop); next && report.bytes < what.most_bytes;
+       next = next_unless(data, what.stop)) {
     const sample& s = *next;
     const field* image = first_field(s, what.decode.images);
     if (image == nullptr) {
@@ -176,7 +178,7 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
       ++report.failed;
     }
   }
-  if (photos.empty() && !interrupted) {
+  if (photos.empty() && !what.stop.stop_requested()) {
     throw failure(error(errc::no_samples, "no image here can be decoded")
                       .hint(report.others > 0
                                 ? "there are images other than JPEG, which have nothing "
@@ -188,13 +190,12 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
 
 }  // namespace
 
-decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what,
-                                     const std::atomic<bool>& interrupted) {
+decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what) {
   what.decode.image.orient = false;  // the peers do not rotate images
   decode_bench_report report{.threads = what.threads};
-  const auto photos = read_photos(how, what, report, interrupted);
+  const auto photos = read_photos(how, what, report);
   report.images = photos.size();
-  report.interrupted = interrupted;
+  report.interrupted = what.stop.stop_requested();
   if (photos.empty()) return report;
   for (const photo& p : photos) report.views.push_back(p.view);
   const auto pixels = [&] { return decode_path(what.decode, false); };
@@ -209,16 +210,16 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
   std::vector<double> whole_images;
   std::vector<double> ratio;
   std::map<decode_stage, std::vector<double>> one_thread;
-  for (int round = 0; round < what.rounds && !interrupted; ++round) {
+  for (int round = 0; round < what.rounds && !what.stop.stop_requested(); ++round) {
     const auto timed = [&](int threads, const make_work& make) {
-      return round_of(photos, threads, make, interrupted);
+      return round_of(photos, threads, make, what.stop);
     };
     const auto [took, cpu_took] = timed(what.threads, stages.at(what.stage));
     const double bare = timed(what.threads, bare_region).first;
     const double by_fast_transform = timed(what.threads, whole_by_fast_transform).first;
     std::map<decode_stage, double> alone;
     for (const auto& [stage, make] : stages) alone[stage] = timed(1, make).first;
-    if (interrupted) break;  // an unfinished round has no figure
+    if (what.stop.stop_requested()) break;  // an unfinished round has no figure
     seconds.push_back(took);
     cpu.push_back(cpu_took);
     limit.push_back(bare);
@@ -227,7 +228,7 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
     for (const auto& [stage, one] : alone) one_thread[stage].push_back(one);
     if (what.rounds_done != nullptr) ++*what.rounds_done;
   }
-  report.interrupted = interrupted;
+  report.interrupted = what.stop.stop_requested();
   if (seconds.empty()) return report;
   report.seconds = median(seconds);
   report.cpu_seconds = median(cpu);

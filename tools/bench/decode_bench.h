@@ -53,7 +53,6 @@ struct decode_bench_report {
 };
 
 // Reads the images, then measures. Blocks. Throws `failure`: no_samples if none can be decoded.
-decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what,
-                                     const std::atomic<bool>& interrupted);
+decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what);
 
 }  // namespace millrace

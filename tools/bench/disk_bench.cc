@@ -13,7 +13,6 @@
 #include "engine/memory/read_blocks.h"
 #include "engine/threads/io_thread.h"
 #include "io/files/file_source.h"
-#include "tools/bench/measure.h"
 
 namespace millrace {
 namespace {
@@ -191,8 +190,7 @@ std::vector<std::string> files_below(const std::vector<std::string>& paths) {
   return files;
 }
 
-disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_options& what,
-                                 const std::atomic<bool>& interrupted) {
+disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_options& what) {
   disk_bench_report report;
   auto files = targets(what.paths);
   look_at_files(files, how.source, report);
@@ -233,11 +231,11 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
         run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams))));
   }
   report.rate_over_time = rates_over_time(counted_in(what.read, given_by(parts)), running,
-                                          what.seconds, report.interval_s, interrupted);
+                                          what.seconds, report.interval_s, what.stop);
   end_all(parts, running, [](auto& part) { part.streams.stop(); });
   report.seconds = watch.seconds();
   report.cpu_seconds = watch.cpu_seconds();
-  report.interrupted = interrupted;
+  report.interrupted = what.stop.stop_requested();
   add_up(parts, report);
   if (report.interrupted) {
     // A thread that waits for a hung device cannot be joined, and the process is about to end.

@@ -1,5 +1,7 @@
 #include "tools/bench/http_bench.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/base/words.h"
@@ -10,7 +12,6 @@
 #include "engine/threads/io_thread.h"
 #include "io/registry.h"
 #include "io/standard_sources.h"
-#include "tools/bench/measure.h"
 
 namespace millrace {
 namespace {
@@ -100,8 +101,7 @@ awaitable<void> run_readers(http_state* b, std::size_t readers) {
 
 }  // namespace
 
-http_bench_report run_http_bench(const engine_options& how, const http_bench_options& what,
-                                 const std::atomic<bool>& interrupted) {
+http_bench_report run_http_bench(const engine_options& how, const http_bench_options& what) {
   http_bench_report report;
   report.connections = what.connections;
   report.budget_bytes = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
@@ -137,11 +137,11 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
   constexpr double for_ever = 1e9;
   report.rate_over_time =
       rates_over_time(counted_in(what.read, given_by(parts)), running,
-                      what.once ? for_ever : what.seconds, report.interval_s, interrupted);
+                      what.once ? for_ever : what.seconds, report.interval_s, what.stop);
   end_all(parts, running, [](auto& part) { part.readers.stop(); });
   report.seconds = watch.seconds();
   report.cpu_seconds = watch.cpu_seconds();
-  report.interrupted = interrupted;
+  report.interrupted = what.stop.stop_requested();
   for (const auto& part : parts) {
     if (part->failed) throw failure(*part->failed);
     report.bytes += part->given;
@@ -151,7 +151,8 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
       report.rate_of_connection.push_back(static_cast<double>(bytes) / 1e6 / report.seconds);
     }
   }
-  if (report.bytes == 0 && report.objects == 0 && report.counters.retries > 0 && !interrupted) {
+  if (report.bytes == 0 && report.objects == 0 && report.counters.retries > 0 &&
+      !what.stop.stop_requested()) {
     throw failure(error(errc::timed_out,
                         fmt::format("nothing was read within {:.0f} s, by {}", report.seconds,
                                     counted(report.counters.requests, "request")))

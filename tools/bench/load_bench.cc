@@ -128,8 +128,7 @@ load_limit limit_of(const load_bench_report& r, double images_per_s) {
   return is_taken || pool < idle ? load_limit::host : load_limit::decoding;
 }
 
-load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
-                                 const std::atomic<bool>& interrupted) {
+load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what) {
   load_bench_report r;
   const auto started = steady_clock::now();
   engine eng(how);
@@ -149,7 +148,7 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   double used = 0;
   double looked = 0;
   const std::jthread clock = start_joined_thread("mr-bench-clock", clock_of(data, what.seconds));
-  while (!interrupted && watch.seconds() < what.seconds) {
+  while (!what.stop.stop_requested() && watch.seconds() < what.seconds) {
     const auto asked = steady_clock::now();
     const auto taken = next_unless_stopped(data);
     r.waited += since(asked);
@@ -171,7 +170,7 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   const ledger counts = data.counts();
   r.ledger = counts.summary();
   r.first_skipped = counts.first_skipped.empty() ? "" : counts.first_skipped.front();
-  r.interrupted = interrupted;
+  r.interrupted = what.stop.stop_requested();
   r.limit = limit_of(r, what.images_per_s);
   return r;
 }

@@ -25,7 +25,7 @@ struct load_bench_options {
   std::atomic<std::uint64_t>* taken = nullptr;  // images; for progress, may be null
 };
 
-// The bottleneck of a stats. `host`: its threads have work, but wait for a CPU.
+// The bottleneck of a run. `host`: its threads have work, but wait for a CPU.
 enum class load_limit : std::uint8_t { consumer, decoding, spine, reading, host };
 
 // The loader's figures from its first batch to its end, with a consumer that does nothing.
@@ -49,9 +49,11 @@ struct load_bench_report {
   // Bytes read, in 10^6 per second.
   double mb_per_s() const { return static_cast<double>(stats.sources.bytes) / 1e6 / seconds; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
-  // CPU time of one image outside the pool, in microseconds.
+  // CPU time outside the pool, in seconds. The two clocks are read one after the other.
+  double cpu_outside() const { return std::max(0.0, cpu_seconds - stats.pool_cpu); }
+  // The same of one image, in microseconds.
   double outside_us() const {
-    return images == 0 ? 0 : 1e6 * (cpu_seconds - stats.pool_cpu) / static_cast<double>(images);
+    return images == 0 ? 0 : 1e6 * cpu_outside() / static_cast<double>(images);
   }
 };
 
@@ -62,7 +64,6 @@ load_limit limit_of(const load_bench_report& r, double images_per_s);
 // Blocks. Reads the shards repeatedly until time is up, even if no batch comes. Throws `failure`:
 // the first shard's error if none can be read, no_samples if no batch comes. If it is stopped
 // before that, `seconds` is 0.
-load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
-                                 const std::atomic<bool>& interrupted);
+load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what);
 
 }  // namespace millrace

@@ -33,13 +33,13 @@ double stopwatch_pair::cpu_seconds() const {
 
 std::vector<double> rates_over_time(const std::function<std::uint64_t()>& given,
                                     const std::vector<std::future<void>>& running, double seconds,
-                                    double interval_s, const std::atomic<bool>& interrupted) {
+                                    double interval_s, const std::stop_token& stop) {
   std::vector<double> rates;
   std::uint64_t before = 0;
   const auto begin = steady_clock::now();
   auto last = begin;
   bool all_ended = false;
-  for (int i = 1; !all_ended && !interrupted && last - begin < duration(seconds); ++i) {
+  for (int i = 1; !all_ended && !stop.stop_requested() && last - begin < duration(seconds); ++i) {
     const auto next = begin + duration(std::min(i * interval_s, seconds));
     all_ended = std::ranges::all_of(
         running, [&](const auto& r) { return r.wait_until(next) == std::future_status::ready; });

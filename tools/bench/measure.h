@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
 #include "engine/coroutines/async.h"
+#include "io/source_counters.h"
 
 namespace millrace {
 
@@ -26,16 +29,34 @@ class stopwatch_pair {
   double cpu_begin_;
 };
 
+// What readers of files or objects have read. Rates in 10^6 bytes per second.
+struct read_report {
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  double cpu_seconds = 0;
+  std::vector<double> rate_over_time;  // one for each `interval_s`
+  double interval_s = 0.1;
+  source_counters counters;  // of all readers
+  bool interrupted = false;
+
+  double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }
+  // Per 1e9 bytes; nullopt if nothing was read.
+  std::optional<double> cpu_s_per_gb() const {
+    if (bytes == 0) return std::nullopt;
+    return 1e9 * cpu_seconds / static_cast<double>(bytes);
+  }
+};
+
 // A tenth of a second; less for runs below a second, so that there are always some intervals.
 inline double interval_of(double seconds) {
   return std::min(0.1, seconds / 12);
 }
 
-// MB/s of each interval until `seconds` have passed, all of `running` have ended, or `interrupted`.
-// `given`: bytes so far.
+// MB/s of each interval until `seconds` have passed, all of `running` have ended, or `stop` is
+// requested. `given`: bytes so far.
 std::vector<double> rates_over_time(const std::function<std::uint64_t()>& given,
                                     const std::vector<std::future<void>>& running, double seconds,
-                                    double interval_s, const std::atomic<bool>& interrupted);
+                                    double interval_s, const std::stop_token& stop);
 
 // The sum of the parts' atomics `given`.
 template <class Parts>

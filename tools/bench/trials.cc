@@ -43,9 +43,8 @@ std::size_t turns_of(const family& f) {
 
 class tuner {
  public:
-  tuner(const measurement& measure, double seconds,
-        const std::function<void(const trial&)>& progress, const std::atomic<bool>& interrupted)
-      : measure_(measure), left_s_(seconds), progress_(progress), interrupted_(interrupted) {}
+  tuner(const measurement& measure, const tuning_options& options)
+      : measure_(measure), options_(options), left_s_(options.seconds) {}
 
   tuning run(const std::vector<family>& families, engine_options best) {
     std::size_t turns_left = 0;
@@ -55,11 +54,13 @@ class tuner {
       turns_left -= turns_of(f);
       if (!try_one(f, best)) break;
     }
-    found_.stopped = interrupted_;
+    found_.stopped = is_stopped();
     return std::move(found_);
   }
 
  private:
+  bool is_stopped() const { return options_.stop.stop_requested(); }
+
   // Puts the family's winner into `best`. False if nothing was measured.
   bool try_one(const family& f, engine_options& best) {
     std::vector<engine_options> with{best};
@@ -71,11 +72,11 @@ class tuner {
     if (figures.front().empty()) return false;
     const auto promising = best_of(figures);
     bool wins = false;
-    if (promising && !interrupted_) {
+    if (promising && !is_stopped()) {
       const auto more = in_turns({with.front(), with[*promising]}, more_turns);
       figures.front().insert(figures.front().end(), more[0].begin(), more[0].end());
       figures[*promising].insert(figures[*promising].end(), more[1].begin(), more[1].end());
-      wins = !interrupted_ && gains(combined(figures[*promising]), combined(figures.front()));
+      wins = !is_stopped() && gains(combined(figures[*promising]), combined(figures.front()));
     }
     tell(f, figures, wins ? promising : std::nullopt);
     if (wins) best = with[*promising];
@@ -97,16 +98,16 @@ class tuner {
     return best;
   }
 
-  // Measures each of `with` `turns` times; fewer if interrupted.
+  // Measures each of `with` `turns` times; fewer if stopped.
   turns_of_each in_turns(const std::vector<engine_options>& with, int turns) {
     turns_of_each figures(with.size());
     for (int turn = 0; turn < turns; ++turn) {
       for (std::size_t i = 0; i < with.size(); ++i) {
         const std::size_t at = turn % 2 == 0 ? i : with.size() - 1 - i;
-        if (interrupted_) return figures;
+        if (is_stopped()) return figures;
         trial one = measure_(with[at], turn_s_);
         left_s_ -= turn_s_;
-        if (!interrupted_) figures[at].push_back(std::move(one));
+        if (!is_stopped()) figures[at].push_back(std::move(one));
       }
     }
     return figures;
@@ -128,7 +129,7 @@ class tuner {
 
   void keep(trial t) {
     found_.trials.push_back(std::move(t));
-    progress_(found_.trials.back());
+    if (options_.progress) options_.progress(found_.trials.back());
   }
 
   void advise(const trial& winner, const trial& before) {
@@ -141,9 +142,8 @@ class tuner {
   }
 
   const measurement& measure_;
+  const tuning_options& options_;
   double left_s_;
-  const std::function<void(const trial&)>& progress_;
-  const std::atomic<bool>& interrupted_;
   double turn_s_ = 0;
   tuning found_;
 };
@@ -184,10 +184,8 @@ trial combined(std::vector<trial> turns) {
 }
 
 tuning try_families(const std::vector<family>& families, const engine_options& how,
-                    const measurement& measure, double seconds,
-                    const std::function<void(const trial&)>& progress,
-                    const std::atomic<bool>& interrupted) {
-  return tuner(measure, seconds, progress, interrupted).run(families, how);
+                    const measurement& measure, const tuning_options& options) {
+  return tuner(measure, options).run(families, how);
 }
 
 }  // namespace millrace

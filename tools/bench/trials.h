@@ -1,7 +1,7 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -75,13 +75,18 @@ bool gains(const trial& with, const trial& before);
 inline constexpr int first_turns = 3;
 inline constexpr int more_turns = 6;
 
+// How long a tuning takes, and what it reports meanwhile.
+struct tuning_options {
+  double seconds = 30;
+  std::function<void(const trial&)> progress = {};  // of each trial, after its turns; may be empty
+  std::stop_token stop = {};                        // ends it early, with the trials so far
+};
+
 // Tries the present settings, then each family on top of the winners before it, alternating with
-// them; turns go forwards and backwards, so that drift affects all alike. Takes at most `seconds`,
-// by the times that it passes to `measure`; each turn gets an equal share of the rest. `progress`
-// is called for each trial after its turns.
+// them; turns go forwards and backwards, so that drift affects all alike. Takes at most
+// options.seconds, by the times that it passes to `measure`; each turn gets an equal share of the
+// rest.
 tuning try_families(const std::vector<family>& families, const engine_options& how,
-                    const measurement& measure, double seconds,
-                    const std::function<void(const trial&)>& progress,
-                    const std::atomic<bool>& interrupted);
+                    const measurement& measure, const tuning_options& options);
 
 }  // namespace millrace

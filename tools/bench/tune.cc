@@ -93,8 +93,7 @@ family receive_buffers() {
            [](engine_options& o) { o.source.http.receive_buffer_bytes = 4_MiB; }}};
 }
 
-template <class Report>
-trial figures_of(const Report& report, double p99_s, std::string from) {
+trial figures_of(const read_report& report, double p99_s, std::string from) {
   trial out;
   out.mb_per_s = steady_rate(report.rate_over_time);
   out.p99_s = p99_s;
@@ -121,8 +120,7 @@ void check_enough(std::uint64_t bytes) {
 }  // namespace
 
 tuning tune_disk(const engine_options& how, const std::vector<std::string>& paths, int streams,
-                 double seconds, const std::function<void(const trial&)>& progress,
-                 const std::atomic<bool>& interrupted) {
+                 const tuning_options& options) {
   const auto files = files_below(paths);
   bool gated = false;
   std::uint64_t size = 0;
@@ -144,20 +142,20 @@ tuning tune_disk(const engine_options& how, const std::vector<std::string>& path
       [&](const engine_options& with, double turn_s) {
         drop_pages(files);
         const auto report = run_disk_bench(
-            with, {.paths = files, .streams = streams, .seconds = turn_s}, interrupted);
+            with, {.paths = files, .streams = streams, .seconds = turn_s, .stop = options.stop});
         return figures_of(report, report.counters.reads.percentile(0.99),
                           std::string(report.figure_name()));
       },
-      seconds, progress, interrupted);
+      options);
 }
 
 tuning tune_http(const engine_options& how, const std::vector<std::string>& urls, int connections,
-                 double seconds, const std::function<void(const trial&)>& progress,
-                 const std::atomic<bool>& interrupted) {
+                 const tuning_options& options) {
   // What all of them are, by those that one look comes to the end of.
   constexpr double look_s = 0.5;
   const auto look = run_http_bench(
-      as_a_loader(how), {.urls = urls, .connections = connections, .seconds = look_s}, interrupted);
+      as_a_loader(how),
+      {.urls = urls, .connections = connections, .seconds = look_s, .stop = options.stop});
   if (look.objects >= urls.size()) {
     check_enough(look.bytes / look.objects * urls.size());
   }
@@ -165,11 +163,11 @@ tuning tune_http(const engine_options& how, const std::vector<std::string>& urls
       {splits(), parts(), http_chunks(), receive_buffers()}, as_a_loader(how),
       [&](const engine_options& with, double turn_s) {
         const auto report = run_http_bench(
-            with, {.urls = urls, .connections = connections, .seconds = turn_s, .once = false},
-            interrupted);
+            with,
+            {.urls = urls, .connections = connections, .seconds = turn_s, .stop = options.stop});
         return figures_of(report, report.counters.first_bytes.percentile(0.99), "network");
       },
-      seconds, progress, interrupted);
+      options);
 }
 
 }  // namespace millrace

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,17 +10,15 @@ namespace millrace {
 
 // Tries, in this order: direct reads, reads at once (devices without a gate), the gate on and off
 // and the extent of its turns (rotational devices), the bytes of a read; only settings of a loader,
-// which uses one I/O thread. Takes about `seconds`. Before each turn the files' pages are dropped
-// from the page cache, as far as the kernel allows. `progress` is called for each trial after its
-// turns. Throws `failure` (no_samples) if there is too little data.
+// which uses one I/O thread. Takes about options.seconds. Before each turn the files' pages are
+// dropped from the page cache, as far as the kernel allows. Throws `failure` (no_samples) if there
+// is too little data.
 tuning tune_disk(const engine_options& how, const std::vector<std::string>& paths, int streams,
-                 double seconds, const std::function<void(const trial&)>& progress,
-                 const std::atomic<bool>& interrupted);
+                 const tuning_options& options);
 
 // The same for objects on servers: number and size of parts, buffers. `connections`: objects read
 // at once. A trial's p99 is of the time to first byte.
 tuning tune_http(const engine_options& how, const std::vector<std::string>& urls, int connections,
-                 double seconds, const std::function<void(const trial&)>& progress,
-                 const std::atomic<bool>& interrupted);
+                 const tuning_options& options);
 
 }  // namespace millrace
