@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -32,18 +33,27 @@
 namespace millrace {
 namespace {
 
-// One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
-// the command line.
-int report(const error& failed, std::span<char* const> words, bool as_json) {
-  const error why = in_train_words(with_range_hint(without_secrets(failed, words), words));
-  to_stderr("millrace: {}\n", why.message());
+// As it is reported: in the program's words, without the secrets of the command line, `words`.
+error as_reported(const error& failed, std::span<char* const> words) {
+  return in_train_words(with_range_hint(without_secrets(failed, words), words));
+}
+
+// The report for programs: torchrun's file, and with --json an object on stdout, by the job's first
+// rank. Any thread.
+void report_to_programs(const error& why, bool as_json) {
   write_error_file(why);
-  if (as_json) {
-    const std::string line = error_object(why) + "\n";
-    // Where stdout is what failed, the line on stderr has said so.
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fflush(stdout);
-  }
+  if (!as_json) return;
+  const std::string line = error_object(why) + "\n";
+  // Where stdout is what failed, the line on stderr has said so.
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+}
+
+// One line on stderr, and the report for programs. Returns the exit code.
+int report(const error& failed, std::span<char* const> words, bool as_json) {
+  const error why = as_reported(failed, words);
+  to_stderr("millrace: {}\n", why.message());
+  report_to_programs(why, as_json);
   return exit_code(why.kind());
 }
 
@@ -112,6 +122,11 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   control.writing_begins = tell_writing_begins;
   control.checkpoint_is_saved = tell_checkpoint_is_saved;
   control.training_ends = tell_training_is_done;
+  const std::span<char* const> words(argv, static_cast<std::size_t>(argc));
+  const bool as_json = parsed.options.json && !is_other_rank(variables_of_process());
+  control.process_ends = [words, as_json](const error& why) {
+    report_to_programs(as_reported(why, words), as_json);
+  };
   try {
     return train(parsed.options, engine, control);
   } catch (const c10::Error& e) {

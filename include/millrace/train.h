@@ -1,12 +1,12 @@
-// Training on LibTorch: models, distributed data parallel, checkpoints, and the trainer of
-// millrace-train. A program that includes this links millrace::train and its own LibTorch (>= 2.6).
+// Training on LibTorch: models, distributed data parallel, checkpoints, the parts of a training
+// loop, and millrace-train as a function. A program that includes this links millrace::train and
+// its own LibTorch (>= 2.6).
 #pragma once
 
 #include "train/checkpoints/checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"
+#include "train/device/devices.h"
 #include "train/device/to_device.h"
-#include "train/job/data.h"
-#include "train/job/trainer.h"
 #include "train/loop/lockstep.h"
 #include "train/loop/report.h"
 #include "train/loop/schedule.h"

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import harness, states  # noqa: E402
+from tests.support import harness, states, training  # noqa: E402
 from tests.support.harness import Folder, run  # noqa: E402
 from tests.support.training import ALONE, TINY  # noqa: E402
 
@@ -147,6 +147,9 @@ class OwnStates(StateTest):
             for words in (["show"], ["move", "--epoch", 0, "-o", "o"], ["skip", "--samples", 1, "-o", "o"]):
                 with self.subTest(name, words=words):
                     self.refused(*words, f"{name}.json", code=1, kind="bad_state", why=f"{name}.json")
+        records = json.loads(states.BEGIN)["records"] | {"ends_held of rank 0 of 1": []}
+        (self.folder / "no_ends.json").write_text(states.text_of(records))
+        self.refused("skip", "--samples", 1, "-o", "o", "no_ends.json", code=1, kind="bad_state", why="ends_held")
         self.refused("show", "none.json", code=4, kind="not_found", why="none.json")
         self.refused("show", self.folder, why="neither a checkpoint nor a folder of checkpoints")
         self.refused("show", "http://h/p.json", why="path")
@@ -258,6 +261,22 @@ class Checkpoints(StateTest):
         shutil.rmtree(self.folder / "c/step-0000000003")
         (self.folder / "c/step-0000000003").mkdir()
         self.refused("show", "c", code=5, kind="integrity", why="train.json")
+
+    def test_a_strangers_checkpoint_names_no_file_elsewhere(self):
+        self.train("--checkpoint-dir", "c", "--max-steps", 3)
+        foreign = self.folder / "download/c/step-0000000003"
+        (self.folder / "precious").write_bytes(b"mine")
+        for name in ("../../precious", "/etc/passwd", "..", ".hidden", "", "a/b", "nul\0"):
+            with self.subTest(name):
+                shutil.rmtree(foreign, ignore_errors=True)
+                shutil.copytree(self.folder / "c/step-0000000003", foreign)
+                (self.folder / "download/precious").write_bytes(b"theirs")
+                with training.changed_meta(foreign) as meta:
+                    meta["files"][name] = {"bytes": 6, "crc32c": training.crc32c(b"theirs")}
+                before = self.contents()
+                for words in (["show"], ["move", "--epoch", 0, "-o", "o/s"], ["skip", "--samples", 1, "-o", "o/s"]):
+                    self.refused(*words, foreign, code=5, kind="integrity", why="which is no name of a file of a checkpoint")
+                self.assertEqual(self.contents(), before)
 
     def test_a_full_disk_leaves_nothing(self):
         self.train("--checkpoint-dir", "c", "--max-steps", 2)

@@ -27,7 +27,7 @@ PAGES = {
     "structmillrace_1_1prefetch.html": ["32 MiB"],
     "structmillrace_1_1shard__list__options.html": ["65,536"],
     "classmillrace_1_1shard__writer.html": ["write_shards_8cc-example.html", "two fields of one extension"],
-    "structmillrace_1_1train__options.html": ["per rank"],
+    "structmillrace_1_1schedule__options.html": ["after the warm-up"],
     "version_8h.html": ["MILLRACE_VERSION_NUMBER"],
 }
 

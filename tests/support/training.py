@@ -1,5 +1,6 @@
 """Small runs of millrace-train, alone and as jobs of several ranks."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -70,14 +71,22 @@ def crc32c(content):
     return f"{crc ^ 0xFFFFFFFF:08x}"
 
 
+@contextlib.contextmanager
+def changed_meta(folder):
+    """train.json of a checkpoint, to be changed; written back as if it had been saved that way."""
+    file = pathlib.Path(folder) / "train.json"
+    meta = json.loads(file.read_text())
+    del meta["checksum"]
+    yield meta
+    meta["checksum"] = crc32c(json.dumps(meta, sort_keys=True, separators=(",", ":")).encode())
+    file.write_text(json.dumps(meta))
+
+
 def replace_in_checkpoint(folder, name, content):
     """Replaces a file of a checkpoint, as if it had been saved that way."""
     (folder / name).write_bytes(content)
-    meta = json.loads((folder / "train.json").read_text())
-    del meta["checksum"]
-    meta["files"][name] = {"bytes": len(content), "crc32c": crc32c(content)}
-    meta["checksum"] = crc32c(json.dumps(meta, sort_keys=True, separators=(",", ":")).encode())
-    (folder / "train.json").write_text(json.dumps(meta))
+    with changed_meta(folder) as meta:
+        meta["files"][name] = {"bytes": len(content), "crc32c": crc32c(content)}
 
 
 def train(*arguments, env=None, timeout=120, **popen):

@@ -369,6 +369,25 @@ class Damage(CheckpointTest):
         shutil.rmtree(self.folder / "d", ignore_errors=True)
         return done
 
+    def test_numbers_that_no_run_has_and_files_of_another_size_are_damage(self):
+        self.train("--max-steps", 8, "--checkpoint-every", 4)
+        newest = self.checkpoints / named(8)[0]
+        whole = self.folder / "whole"
+        shutil.copytree(newest, whole)
+        for name, value in (("world_size", -1), ("world_size", 2**31 - 1), ("epoch", -3), ("samples", 2**63 - 1), ("step", 2**63 - 1),
+                            ("batch_size", 2**31), ("epoch_batches", 2**47), ("batch_in_epoch", -1)):
+            with self.subTest(name, value=value):
+                with training.changed_meta(newest) as meta:
+                    meta[name] = value
+                self.train("--resume", newest, "--max-steps", 9, code=5)
+                self.assertRegex(self.stderr, "integrity: the checkpoint is damaged: (its|no epoch has as many images)")
+                shutil.rmtree(newest)
+                shutil.copytree(whole, newest)
+        os.truncate(newest / "model.safetensors", 1 << 40)  # more than memory
+        self.train("--resume", "auto", "--max-steps", 9)
+        self.assertIn("the checkpoint is damaged: more bytes instead of ", self.stderr)
+        self.assertIn(f"{named(4)[0]} at step 4", self.stderr)
+
     def test_a_state_beyond_the_memory_of_the_run_is_refused_with_what_to_raise(self):
         self.train("--max-steps", 4)
         forged = b'{"records":{"lanes":[' + b"1," * 2_000_000 + b"1]}}"

@@ -10,6 +10,7 @@
 
 #include "pipeline/codecs/jpeg.h"
 #include "tools/write/fake.h"
+#include "train/device/devices.h"
 #include "train/device/gpu_decoder.h"
 #include "train/device/late_values.h"
 #include "train/device/stream_calls.h"

@@ -45,6 +45,15 @@ class Lanes(WithShards):
         last = [lines(self.at / ("m.jsonl" + (f".rank{r}" if r else "")))[-1] for r in range(starts[-1][0])]
         self.assertEqual(len(seen) + sum(line["dropped"] for line in last), SAMPLES)
 
+    def test_lanes_that_ranks_cannot_share_evenly_are_told(self):
+        for lanes, mode, is_told in ((3, "equal", True), (4, "equal", False), (3, "exact", False)):
+            with self.subTest(lanes=lanes, mode=mode):
+                job = Job(2, lambda r: [], ["--shards", self.shards, "--lanes", lanes, "--mode", mode, "--max-steps", 1])
+                job.wait()
+                self.assertEqual(job.codes, [0, 0], job.texts)
+                told = f"{lanes} lanes cannot be divided evenly among 2 ranks"
+                self.assertEqual([told in text for text in job.texts], [is_told, False])
+
     def test_other_lanes_on_as_many_ranks(self):
         for world in 1, 2, 3, 4:
             for then, now in ((2, 3), (3, 1)):

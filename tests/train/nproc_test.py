@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,6 +123,17 @@ class LocalRanks(training.WithShards):
         process.kill()
         harness.wait_until(lambda: not any(is_running(rank) for rank in ranks))
         process.communicate(timeout=20)
+
+    def test_descriptors_of_the_user_are_the_ranks(self):
+        for number in 3, 4, 5:
+            lines = self.folder / f"m{number}"
+            words = " ".join(shlex.quote(str(w)) for w in (
+                harness.BIN / "millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 1, "--max-steps", 5,
+                "--metrics", f"/dev/fd/{number}"))
+            done = subprocess.run(["bash", "-c", f"{words} {number}>{lines}"], env=harness.CLEAN | training.ALONE, capture_output=True,
+                                  text=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(steps(lines)), 5, number)
 
     def test_what_cannot_succeed_is_not_tried_again(self):
         folder = ["--checkpoint-dir", self.folder / "c"]

@@ -49,13 +49,15 @@ class Recipes(WithShards):
                               ({"lr": True}, "the value of 'lr' is true or false, and it is no flag"),
                               ({"nesterov": 1}, "the value of 'nesterov' is not true or false"),
                               ({"lr": None}, "the value of 'lr' is not text, a number"), ({"lr": {}}, "the value of 'lr'"),
-                              ("[1]", "it is not a JSON object, at "),
+                              ("[1]", "it is not a JSON object, at "), ('{"lr": 1e999}', "it is not a JSON object: number overflow"),
+                              ('{"lr": ' + "[" * 200_000 + "]" * 200_000 + "}", "it is nested deeper than 200 levels"),
+                              (" " * (1 << 20) + "{}", "it has more than 1 MiB"),
                               ('{\n  "lr": 1\n  "epochs": 3}', "it is not a JSON object: line 3, column 10: "),
                               ('{\n  "lr": 1,\n   "epoch": 3}', "line 3, column 4: there is no option 'epoch'"),
                               ('{"epochs": 1e-1}', "r.json, line 1, column 2"), ('{"epochs": 2.5}', "'2.5' is not a whole number"),
                               ('{"lr": 1,\n "lr": 2}', "line 2, column 2: it has 'lr' twice"),
                               ('{"lr": 1, "lr": 2}', "it has 'lr' twice"), ({"momentum": 2}, "2 is not 0 to 1, at ")):
-            with self.subTest(content):
+            with self.subTest(str(content)[:80].strip()):
                 said = self.run_of("--shards", self.shards, "--recipe", self.recipe(content), code=2)
                 self.assertIn(part, said)
                 self.assertIn("r.json", said)

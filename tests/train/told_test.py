@@ -243,10 +243,11 @@ class Refused(ToldTest):
         self.assertIn("1 shard could not be read whole in this epoch", done.stderr)
         self.assertNotIn("gave no sample", done.stderr)
         self.assertEqual(done.stderr.count("rank 0 skipped: not_found: "), 1, done.stderr)
-        self.assertIn(" more; --skipped FILE lists all", done.stderr)
+        self.assertIn(" more; the file of --skipped lists all", done.stderr)
         end = last_object(done.stdout)
         self.assertGreater(end["skipped"], 1)
         self.assertLessEqual(end["skipped"] + end["lost"], 100)
+        self.assertEqual(end["incomplete_shards"], 1)
 
     def test_a_missing_shard_counts_alike_in_the_policy_and_at_the_end(self):
         pattern = harness.fake(self.folder, "own", 4, 400, size=16)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "engine/base/json_tree.h"
@@ -15,7 +16,7 @@
 #include "engine/files/folders.h"
 #include "engine/files/written_file.h"
 #include "io/hashes.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/records.h"
 #include "train/checkpoints/checkpoint_names.h"
 
@@ -117,6 +118,17 @@ std::optional<mode_t> mode_of(const std::string& path) {
       error(kind_of(-code), "cannot examine a part of the checkpoint").at(path).cause(-code));
 }
 
+// Names come from a file that may be a stranger's, and are written again below other folders.
+void check_file_name(const std::string& name, const std::string& path) {
+  const bool is_plain =
+      !name.empty() && !name.starts_with('.') && name.find_first_of({'/', '\0'}) == name.npos;
+  if (!is_plain) {
+    damaged(path, meta_name,
+            fmt::format("the checkpoint lists '{}', which is no name of a file of a checkpoint",
+                        printable(name)));
+  }
+}
+
 // Unreadable files count as no validation, which is then repeated.
 std::string validated_in(const checkpoint_files& files) {
   const auto file = files.find(validation_name);
@@ -189,35 +201,44 @@ checkpoint_files read_checkpoint(const std::string& path) {
                       .hint(fmt::format("its newest is {}: give that one", below.back())));
   }
   return read_checkpoint_by(
-      [&](const std::string& name) -> std::optional<std::string> {
+      [&](const std::string& name, std::size_t most) -> std::optional<std::string> {
         const std::string file = fs::path(path) / name;
         if (!S_ISREG(mode_of(file).value_or(0))) return std::nullopt;
-        return read_whole_file(file).value();
+        return read_whole_file(file, most).value();
       },
       path);
 }
 
 checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::string& path) {
-  const auto needed = [&](const std::string& name) {
-    auto content = read(name);
+  const auto needed = [&](const std::string& name, std::size_t most) {
+    auto content = read(name, most);
     if (!content) damaged(path, name, "the checkpoint lacks a file");
     return std::move(*content);
   };
-  checkpoint_files files{{meta_name, needed(meta_name)}};
+  checkpoint_files files{{meta_name, needed(meta_name, most_of_a_list)}};
   const json_tree meta = meta_in(files, path);
   for (const auto& [name, about] : member<json_tree::object>(meta, "files", path)) {
-    const std::string& content = files[name] = needed(name);
+    check_file_name(name, path);
     const auto bytes = member<std::int64_t>(about, "bytes", path);
-    if (std::ssize(content) != bytes) {
-      damaged(
-          path, name,
-          fmt::format("the checkpoint is damaged: {} bytes instead of {}", content.size(), bytes));
+    const auto wrong_size = [&, listed = name](const std::string& found) {
+      damaged(path, listed,
+              fmt::format("the checkpoint is damaged: {} bytes instead of {}", found, bytes));
+    };
+    if (bytes < 0) wrong_size("no number of");
+    std::string& content = files[name];
+    try {
+      content = needed(name, static_cast<std::size_t>(bytes));
+    } catch (const failure& f) {
+      if (f.kind() != errc::too_large) throw;
+      wrong_size("more");
     }
+    if (std::ssize(content) != bytes) wrong_size(std::to_string(content.size()));
     if (crc_of(content) != about.text_of("crc32c")) {
       damaged(path, name, "the checkpoint is damaged: a file's checksum differs");
     }
   }
-  if (auto validation = read(validation_name)) files[validation_name] = std::move(*validation);
+  if (auto validation = read(validation_name, most_of_a_list))
+    files[validation_name] = std::move(*validation);
   return files;
 }
 
@@ -235,15 +256,21 @@ std::int64_t lanes_of(const state& saved) {
 
 checkpoint_record record_as_saved(const checkpoint_files& files, const std::string& path) {
   const json_tree meta = meta_in(files, path);
-  const auto number_of = [&](const char* name) { return member<std::int64_t>(meta, name, path); };
+  const auto number_of = [&](const char* name, std::int64_t most, std::int64_t least = 0) {
+    const auto value = member<std::int64_t>(meta, name, path);
+    if (value >= least && value <= most) return value;
+    damaged(path, meta_name, fmt::format("the checkpoint is damaged: its {} is {}", name, value));
+  };
+  constexpr std::int64_t most_ranks = 65'536;
+  constexpr std::int64_t most_images = 65'536;  // of a rank's batch
   checkpoint_record c;
-  c.step = number_of("step");
-  c.epoch = number_of("epoch");
-  c.batch_in_epoch = number_of("batch_in_epoch");
-  c.epoch_batches = number_of("epoch_batches");
-  c.samples = number_of("samples");
-  c.batch_size = static_cast<int>(number_of("batch_size"));
-  c.world_size = static_cast<int>(number_of("world_size"));
+  c.step = number_of("step", most_counted);
+  c.epoch = number_of("epoch", most_counted);
+  c.batch_in_epoch = number_of("batch_in_epoch", most_counted);
+  c.epoch_batches = number_of("epoch_batches", most_counted);
+  c.samples = number_of("samples", most_counted);
+  c.batch_size = static_cast<int>(number_of("batch_size", most_images));
+  c.world_size = static_cast<int>(number_of("world_size", most_ranks, 1));
   c.run = member<std::string>(meta, "run", path);
   for (const auto& [option, value] : member<json_tree::object>(meta, "arguments", path)) {
     if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
@@ -287,6 +314,11 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   const std::int64_t then =
       std::int64_t{c.world_size} * (c.batch_size == 0 ? batch_size : c.batch_size);
   const std::int64_t now = std::int64_t{world_size} * batch_size;
+  // The products below.
+  if (std::max({c.epoch_batches, c.batch_in_epoch, c.samples}) >
+      std::numeric_limits<std::int64_t>::max() / then - 1) {
+    damaged(path, meta_name, "the checkpoint is damaged: no epoch has as many images as it says");
+  }
   // Samples that did not fill a batch before may fill one now.
   if (c.epoch_batches > 0) c.epoch_batches_most = ((c.epoch_batches + 1) * then - 1) / now;
   // An epoch that has begun stays begun.

@@ -26,16 +26,16 @@ struct checkpoint_record {
   std::int64_t samples = 0;  // trained on by each rank, on average
   int batch_size = 0;        // of each rank; 0: unknown
   int world_size = 1;        // ranks; of those that share a part of the data, one
-  std::string run;           // the same for all checkpoints of a run, however often it is resumed
-  arguments said;            // the command line of the run that saved it
+  std::string run = {};      // the same for all checkpoints of a run, however often it is resumed
+  arguments said = {};       // the command line of the run that saved it
   // The names of its shards without secrets, in their order; empty: not recorded.
   std::vector<std::string> shards = {};
   // The sorted names of its class folders; empty for shards.
-  std::vector<std::string> classes;
+  std::vector<std::string> classes = {};
   // The validation_fingerprint() of the validation after this step; empty: none, or by an older
   // version, which did not record it.
-  std::string validated;
-  state data;  // this rank's
+  std::string validated = {};
+  state data = {};  // this rank's
 };
 
 // The file of a checkpoint with everything but weights and states.
@@ -73,8 +73,12 @@ bool is_checkpoint(const std::string& folder);
 // missing or damaged.
 checkpoint_files read_checkpoint(const std::string& path);
 
-// Reads the content of a checkpoint's file of that name; nullopt: there is none.
-using checkpoint_reader = std::function<std::optional<std::string>(const std::string& name)>;
+// Bytes of the largest train.json and validation.json, which list ranks and not tensors.
+inline constexpr std::size_t most_of_a_list = 64UL << 20;
+// Reads the content of a checkpoint's file of that name; nullopt: there is none. Throws `failure`:
+// too_large beyond `most` bytes.
+using checkpoint_reader =
+    std::function<std::optional<std::string>(const std::string& name, std::size_t most)>;
 // Reads the files of the checkpoint `path`, wherever that is, by `read`, and checks them as
 // read_checkpoint() does.
 checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::string& path);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <ranges>
 #include <set>
@@ -39,9 +38,6 @@ namespace {
 
 constexpr std::string_view aside_text =
     "Runs pass over this checkpoint. Delete this object to let it count again.\n";
-
-// Bytes of train.json and of validation.json, which lists ranks and not tensors.
-constexpr std::size_t most_of_a_list = 64UL << 20;
 
 // The content of an object; nullopt: there is none. Throws `failure`: too_large beyond `most`
 // bytes.
@@ -147,9 +143,7 @@ checkpoint_files read_stored_checkpoint(const std::string& url, const engine_opt
                       .hint("set --resume to auto, or to a checkpoint's URL, "
                             "s3://BUCKET/PREFIX/step-NNNNNNNNNN"));
   }
-  const auto read = [&](const std::string& name) -> std::optional<std::string> {
-    const bool is_list = name == meta_name || name == validation_name;
-    const std::size_t most = is_list ? most_of_a_list : std::numeric_limits<std::size_t>::max();
+  const auto read = [&](const std::string& name, std::size_t most) -> std::optional<std::string> {
     try {
       return object_at(eng, path + "/" + name, most);
     } catch (const failure& f) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/stages/edited_state.h"
+#include "pipeline/shards/edited_state.h"
 #include "train/checkpoints/checkpoint_files.h"
 
 namespace millrace {

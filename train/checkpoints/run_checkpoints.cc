@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "engine/host/log.h"
@@ -138,6 +139,8 @@ void run_checkpoints::settle() {
     newest_ = written_;
   } catch (const failure& f) {
     failed_ = f.why();
+  } catch (const std::bad_alloc&) {
+    failed_ = out_of_memory();
   } catch (const std::exception& e) {
     failed_ = error(errc::internal, fmt::format("the checkpoint was not written: {}", e.what()));
   }

@@ -1,21 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "io/stores/listing.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/shards/shards.h"
 #include "pipeline/stages/on_error.h"
 #include "train/checkpoints/arguments.h"
 #include "train/loop/schedule.h"
 #include "train/models/model.h"
 #include "train/optim/optimizer.h"
-#include "train/ranks/data_ranks.h"
 
 namespace millrace {
 
@@ -26,39 +21,30 @@ enum class train_epochs {
   exact,     // each sample once; the last batches are smaller, and ranks may run out before others
 };
 
-// What and how to train: millrace-train's command line (`millrace-train --help`), with the facts
-// that the program then finds out about the data. parse_train_options() checks the ranges; train()
-// does not.
+// What and how to train: millrace-train's command line (`millrace-train --help`).
+// parse_train_options() checks the ranges; train() does not.
 struct train_options {
-  std::vector<std::string> shards;                 // URLs for training
-  std::vector<std::string> val_shards;             // URLs for validation; empty: none
-  std::string val_index;                           // of the validation shards: wids v1 JSON
-  std::shared_ptr<const shard_index> val_lengths;  // in the order of `val_shards`
-  object_sizes val_sizes;                          // of validation shards, as listed by stores
-  std::string raw;                                 // a folder of class folders, instead of shards
-  std::string index;                               // of the training shards: wids v1 JSON
-  std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`
-  std::int64_t raw_files = 0;                      // how many `raw` holds
-  std::uint64_t raw_names = 0;                     // a fingerprint of their names, and classes'
-  std::vector<std::string> raw_classes;            // the names of its classes, for messages
-  std::vector<std::string> raw_empty;              // those of them without a file
-  std::vector<std::string> raw_left_out;           // its files that are not samples
-  bool resync = false;                             // continue after damage within a shard
-  std::string base;                                // of relative names: see with_base()
-  bool allow_pipe = false;                         // whether pipe: URLs may run commands
-  std::string label = "auto";                      // decode_options::label
-  int batch_size = 32;                             // per rank
-  int val_batch_size = 64;                         // per rank
-  int size = 224;                                  // side of the images in pixels, 8 to 4096
-  bool augment = true;                             // random crops and flips; else as in validation
-  augment_options changes;                         // further augmentations of training images
-  mixing_options mixing;                           // mixup and CutMix
-  growing_size growing;                            // of image sizes by epoch
-  image_options image;                             // how images are decoded
-  double gpu_decode = 0;       // fraction of the JPEGs that nvJPEG decodes on the GPU
-  std::string cache_decoded;   // bytes for decoded images: "8G"; empty: none are kept
-  std::string cache_folder;    // where; empty: in memory
-  int cache_resize = 0;        // their shorter side; 0: full size
+  std::vector<std::string> shards;      // URLs for training
+  std::vector<std::string> val_shards;  // URLs for validation; empty: none
+  std::string val_index;                // of the validation shards: wids v1 JSON
+  std::string raw;                      // a folder of class folders, instead of shards
+  std::string index;                    // of the training shards: wids v1 JSON
+  bool resync = false;                  // continue after damage within a shard
+  std::string base;                     // of relative names: see with_base()
+  bool allow_pipe = false;              // whether pipe: URLs may run commands
+  std::string label = "auto";           // decode_options::label
+  int batch_size = 32;                  // per rank
+  int val_batch_size = 64;              // per rank
+  int size = 224;                       // side of the images in pixels, 8 to 4096
+  bool augment = true;                  // random crops and flips; else as in validation
+  augment_options changes;              // further augmentations of training images
+  mixing_options mixing;                // mixup and CutMix
+  growing_size growing;                 // of image sizes by epoch
+  image_options image;                  // how images are decoded
+  double gpu_decode = 0;                // fraction of the JPEGs that nvJPEG decodes on the GPU
+  std::string cache_decoded;            // bytes for decoded images: "8G"; empty: none are kept
+  std::string cache_folder;             // where; empty: in memory
+  int cache_resize = 0;                 // their shorter side; 0: full size
   double min_crop = 0.08;      // smallest area of a training crop, as a fraction of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
   int lanes = 0;               // of all ranks; 0: shard_list_options::lanes
@@ -68,12 +54,10 @@ struct train_options {
   // stopped. At most one of the two is set; 0: not given.
   std::int64_t epoch_batches = 0;  // per rank
   std::int64_t epoch_samples = 0;  // over all ranks
-  // Batches of each rank's first epoch, if counted; 0: not counted.
-  std::int64_t counted_batches = 0;
-  std::int64_t epochs = 90;    // to train, at least 1
-  std::int64_t max_steps = 0;  // stop after this many steps; 0: only `epochs` limits them
-  error_policy bad_samples;    // of training and of validation
-  int prefetch = 2;            // batches ready beyond the one in use
+  std::int64_t epochs = 90;        // to train, at least 1
+  std::int64_t max_steps = 0;      // stop after this many steps; 0: only `epochs` limits them
+  error_policy bad_samples;        // of training and of validation
+  int prefetch = 2;                // batches ready beyond the one in use
 
   std::string model = "resnet50";       // of known_models() or `own_models`, or a file
   std::vector<known_model> own_models;  // of the program
@@ -96,7 +80,6 @@ struct train_options {
   bool synthetic = false;       // batches that are made once, in place of data
   int data_rank = -1;           // of `data_world`, which this rank reads; -1: by its rank
   int data_world = 0;           // parts of the data, which ranks share; 0: each has its own
-  data_ranks parts;             // who reads which, once the ranks have agreed on it
   int local_ranks = 0;          // to start on this host; 0: this process is a rank itself
   int restarts = 0;             // of those, after one has failed
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/version.h"
+#include "pipeline/images/decoded_cache.h"
 #include "train/command_line/check_options.h"
 #include "train/command_line/flags.h"
 #include "train/command_line/recipe.h"
@@ -72,7 +73,8 @@ void add_bad_samples(CLI::App& app, flag_set& f, train_options& o) {
            o.bad_samples = policy_of(text);
            o.bad_samples.report = report;
          },
-         "fail, skip, the most samples that each rank may skip, or their share of all: 0.1%")
+         "fail, skip, the most samples that each rank may skip, or their share of all: 0.1%. "
+         "Without --index, what a cut or damaged shard lacks counts as one")
       ->type_name("POLICY")
       ->default_str("fail");
   f.value("--skipped", o.bad_samples.report, "FILE",
@@ -144,7 +146,8 @@ void add_images(flag_set& f, train_options& o) {
   f.value("--cache-decoded-dir", o.cache_folder, "DIR",
           "keep decoded images in this folder, not in memory")
       ->needs(cache);
-  f.number("--cache-decoded-resize", o.cache_resize, 0, 65536, "PIXELS",
+  f.number("--cache-decoded-resize", o.cache_resize, 0, decoded_cache_options::most_resize,
+           "PIXELS",
            "keep decoded images with a shorter side of at most this; 0: full size; not exact")
       ->needs(cache);
 }
@@ -158,9 +161,10 @@ void add_augmentation(flag_set& f, train_options& o) {
       {"trivialaugment", augment_policy::trivialaugment}};
   augment_options& a = o.changes;
   f.choice("--policy", a.policy, policies, "policy that draws operations");
-  f.number("--randaugment-ops", a.randaugment_ops, 0, 16, "N",
+  f.number("--randaugment-ops", a.randaugment_ops, 0, augment_options::most_randaugment_ops, "N",
            "operations that randaugment applies to an image");
-  f.number("--randaugment-magnitude", a.randaugment_magnitude, 0, 30, "N",
+  f.number("--randaugment-magnitude", a.randaugment_magnitude, 0,
+           augment_options::most_randaugment_magnitude, "N",
            "strength of randaugment's operations, 0 to 30");
   auto* jitter =
       f.numbers("--color-jitter",

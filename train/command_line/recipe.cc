@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/nesting.h"
 #include "engine/base/printable.h"
 #include "engine/base/spelling.h"
 #include "engine/files/folders.h"
@@ -49,7 +52,9 @@ error wrong_key(const recipe_text& of, const std::string& key, const std::string
 std::string without_exception_name(const std::string& said) {
   const std::size_t line = said.find("line ");
   const std::size_t end = said.find(": ", std::min(line, said.size()));
-  return line == said.npos || end == said.npos ? said : said.substr(line);
+  if (line != said.npos && end != said.npos) return said.substr(line);
+  const std::size_t name = said.starts_with('[') ? said.find("] ") : said.npos;
+  return name == said.npos ? said : said.substr(name + 2);
 }
 
 // The value of the last --recipe; empty: there is none.
@@ -74,10 +79,13 @@ nlohmann::json object_in(const recipe_text& of) {
     return true;
   };
   std::string why;
+  if (const auto deep = why_not_parsed(of.text)) {
+    throw failure(wrong_recipe(of.file, "it is not parsed: " + *deep));
+  }
   try {
     auto parsed = nlohmann::json::parse(of.text, look);
     if (parsed.is_object()) return parsed;
-  } catch (const nlohmann::json::parse_error& e) {
+  } catch (const nlohmann::json::exception& e) {
     why = ": " + printable(without_exception_name(e.what()));
   }
   throw failure(wrong_recipe(of.file, "it is not a JSON object" + why)
@@ -124,8 +132,9 @@ std::vector<std::string> words_of(const recipe_text& of, const std::string& key,
   }
   const bool adds_up = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   std::vector<std::string> texts;
-  const std::vector<nlohmann::json> values =
-      value.is_array() ? value.get<std::vector<nlohmann::json>>() : std::vector{value};
+  const std::span<const nlohmann::json> values =
+      value.is_array() ? std::span(value.get_ref<const nlohmann::json::array_t&>())
+                       : std::span(&value, 1);
   if (values.empty()) throw failure(wrong_key(of, key, fmt::format("'{}' is an empty list", key)));
   for (const nlohmann::json& each : values) {
     const std::string text = text_of(each);
@@ -155,8 +164,13 @@ bool is_given(const std::vector<std::string>& words, const std::string& option) 
 
 recipe_text read_recipe(const std::vector<std::string>& words) {
   const std::string file = recipe_of(words);
-  return file.empty() ? recipe_text()
-                      : recipe_text{.file = file, .text = read_whole_file(file).value()};
+  constexpr std::size_t most_bytes = 1 << 20;
+  if (file.empty()) return {};
+  auto text = read_whole_file(file, most_bytes);
+  if (!text && text.error().kind() == errc::too_large) {
+    throw failure(wrong_recipe(file, "it has more than 1 MiB"));
+  }
+  return {.file = file, .text = std::move(text).value()};
 }
 
 std::vector<std::string> with_recipe(const recipe_text& of, const std::vector<std::string>& words,

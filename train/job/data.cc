@@ -26,7 +26,8 @@ namespace millrace {
 
 namespace {
 
-shard_list_options list_of(const train_options& o, const job_place& place) {
+shard_list_options list_of(const train_options& o, const run_inputs& found) {
+  const job_place& place = found.parts.place();
   const bool passes = epoch_length(o, place.world_size) == 0;  // an epoch is one pass over the data
   const bool resample = o.mode == train_epochs::resample;
   const bool is_exact = o.mode == train_epochs::exact;
@@ -35,11 +36,11 @@ shard_list_options list_of(const train_options& o, const job_place& place) {
           .rank = place.rank,
           .world_size = place.world_size,
           .lanes = o.lanes,
-          .mode = resample                           ? epoch_mode::resample
-                  : o.lengths && passes && !is_exact ? epoch_mode::equal
-                                                     : epoch_mode::exact,
+          .mode = resample                               ? epoch_mode::resample
+                  : found.lengths && passes && !is_exact ? epoch_mode::equal
+                                                         : epoch_mode::exact,
           .epochs = passes ? o.epochs : endless,
-          .index = o.lengths};
+          .index = found.lengths};
 }
 
 error_policy policy_of(const train_options& o, std::string_view plan) {
@@ -54,9 +55,10 @@ int batches_held(const train_options& o) {
   return 2 + (o.device == "cuda" ? to_device::slots : 0);
 }
 
-lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& list) {
+lane_plan<sample> raw_plan(const train_options& o, const run_inputs& found,
+                           const shard_list_options& list) {
   const class_folders tree(o.raw);
-  if (tree.names_fingerprint() == o.raw_names) return raw_samples(tree, list);
+  if (tree.names_fingerprint() == found.raw_names) return raw_samples(tree, list);
   throw failure(error(errc::changed, "files were added or removed while the run started")
                     .at(o.raw)
                     .hint("start again once the folder no longer changes"));
@@ -64,26 +66,26 @@ lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& lis
 
 }  // namespace
 
-std::uint64_t left_out_of_epoch(const train_options& o, const job_place& place, int lanes) {
-  shard_list_options list = list_of(o, place);
+std::uint64_t left_out_of_epoch(const train_options& o, const run_inputs& found, int lanes) {
+  shard_list_options list = list_of(o, found);
   if (lanes > 0) list.lanes = lanes;
   return static_cast<std::uint64_t>(left_out(list));
 }
 
-std::int64_t known_samples(const train_options& o, const job_place& place) {
-  return o.lengths ? o.lengths->samples() - left_out(list_of(o, place)) : o.raw_files;
+std::int64_t known_samples(const train_options& o, const run_inputs& found) {
+  return found.lengths ? found.lengths->samples() - left_out(list_of(o, found)) : found.raw_files;
 }
 
-std::vector<std::int64_t> samples_of_ranks(const train_options& o, const job_place& place,
+std::vector<std::int64_t> samples_of_ranks(const train_options& o, const run_inputs& found,
                                            const std::vector<std::int64_t>& of_shards) {
-  const shard_list_options list = list_of(o, place);
-  std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(place.world_size), 0);
+  const shard_list_options list = list_of(o, found);
+  std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(found.parts.place().world_size), 0);
   const epoch_order order(o.shards, list, 0);
   for (std::int64_t lane = 0; lane < list.lane_count(); ++lane) {
     auto& of_rank = of_ranks[static_cast<std::size_t>(list.rank_of(lane))];
     // Files go to the lanes in turn.
-    if (lane < o.raw_files)
-      of_rank += divided_up(o.raw_files - lane, std::int64_t{list.lane_count()});
+    if (lane < found.raw_files)
+      of_rank += divided_up(found.raw_files - lane, std::int64_t{list.lane_count()});
     for (const shard_ref& part : order.lane(lane)) {
       of_rank += part.samples < 0 ? of_shards[static_cast<std::size_t>(part.shard)] : part.samples;
     }
@@ -96,26 +98,26 @@ std::int64_t batches_of_ranks(const train_options& o, const std::vector<std::int
   return divided_up(std::ranges::max(samples), std::int64_t{o.batch_size});
 }
 
-std::int64_t known_epoch_batches(const train_options& o, const job_place& place) {
-  const std::int64_t given = epoch_length(o, place.world_size);
+std::int64_t known_epoch_batches(const train_options& o, const run_inputs& found) {
+  const std::int64_t given = epoch_length(o, found.parts.place().world_size);
   if (given > 0) return given;
   if (o.mode == train_epochs::resample) return 0;
-  const std::int64_t samples = known_samples(o, place);
-  if (samples == 0) return o.counted_batches;
-  if (o.mode == train_epochs::equal) return samples / place.world_size / o.batch_size;
+  const std::int64_t samples = known_samples(o, found);
+  if (samples == 0) return found.counted_batches;
+  if (o.mode == train_epochs::equal) return samples / found.parts.place().world_size / o.batch_size;
   std::vector<std::int64_t> of_shards;
-  if (o.lengths) {
-    for (const auto& s : o.lengths->shards) of_shards.push_back(s.samples);
+  if (found.lengths) {
+    for (const auto& s : found.lengths->shards) of_shards.push_back(s.samples);
   }
-  return batches_of_ranks(o, samples_of_ranks(o, place, of_shards));
+  return batches_of_ranks(o, samples_of_ranks(o, found, of_shards));
 }
 
-plan<host_batch> training_plan(const train_options& o, const job_place& place) {
-  const std::int64_t length = epoch_length(o, place.world_size);
+plan<host_batch> training_plan(const train_options& o, const run_inputs& found) {
+  const std::int64_t length = epoch_length(o, found.parts.place().world_size);
   const bool passes = length == 0;
-  const shard_list_options list = list_of(o, place);
+  const shard_list_options list = list_of(o, found);
   const bool raw = !o.raw.empty();
-  auto samples = raw ? raw_plan(o, list)
+  auto samples = raw ? raw_plan(o, found, list)
                      : shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
   if (o.shuffle > 0 && !raw) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   decode_options decode{.size = o.size,
@@ -183,24 +185,25 @@ error of_validation(const error& why) {
   return of;
 }
 
-static lane_plan<shard_ref> validation_shards(const train_options& o,
+static lane_plan<shard_ref> validation_shards(const train_options& o, const run_inputs& found,
                                               const shard_list_options& list) {
   try {
     return shards(o.val_shards, list);
   } catch (const failure& f) {
     error why = of_validation(f.why());
-    if (!o.val_lengths) why.hint(after_hint(why) + "give it as --val-index");
+    if (!found.val_lengths) why.hint(after_hint(why) + "give it as --val-index");
     throw failure(why);
   }
 }
 
-plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
+plan<host_batch> validation_plan(const train_options& o, const run_inputs& found) {
+  const job_place& place = found.parts.place();
   const shard_list_options list{.rank = place.rank,
                                 .world_size = place.world_size,
                                 .lanes = o.lanes,
                                 .shuffle = false,
-                                .index = o.val_lengths};
-  return validation_shards(o, list) | untar() | group_by_key() |
+                                .index = found.val_lengths};
+  return validation_shards(o, found, list) | untar() | group_by_key() |
          decode_jpeg({.size = o.size,
                       .train = false,
                       .label = o.label,

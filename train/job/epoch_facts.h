@@ -2,11 +2,13 @@
 
 #include <cstdint>
 
+#include "engine/base/error.h"
+#include "pipeline/plan/ledger.h"
 #include "pipeline/state/lane_cursor.h"
 #include "pipeline/state/state.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/command_line/options.h"
-#include "train/ranks/distributed.h"
+#include "train/job/run_inputs.h"
 
 namespace millrace {
 
@@ -18,10 +20,10 @@ struct number_of_steps {
   bool is_exact() const { return least > 0 && least == most && !varies; }
 };
 
-// The known lengths of a run's epochs. One thread; refers to the options.
+// The known lengths of a run's epochs. One thread; refers to the options and to what was found.
 class epoch_facts {
  public:
-  epoch_facts(const train_options& options, const job_place& place);
+  epoch_facts(const train_options& options, const run_inputs& found);
 
   // Call if the run is resumed from `c`, with its data at `position`.
   void resume(const checkpoint_record& c, const state& position);
@@ -37,9 +39,12 @@ class epoch_facts {
   void learn(number_of_steps batches);
 
   const train_options& options_;
-  job_place place_;
+  const run_inputs& found_;
   number_of_steps batches_;
   epoch_tail begun_;  // the resumed epoch, if it was begun with other lanes
 };
+
+// The error that an epoch ended before its first step, with the reason.
+error no_step(const train_options& options, const ledger& counts);
 
 }  // namespace millrace

@@ -26,6 +26,7 @@
 #include "pipeline/formats/untar.h"
 #include "pipeline/samples/label.h"
 #include "pipeline/shards/shard_index.h"
+#include "pipeline/state/records.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "train/job/data.h"
@@ -139,10 +140,55 @@ error batch_too_large(const train_options& o, const job_place& place, std::int64
       .hint(place.world_size > 1 ? "lower it, or use fewer ranks" : "lower it");
 }
 
-void check_batch(const train_options& o, const job_place& place) {
-  const std::int64_t samples = known_samples(o, place);
-  if (samples == 0 || known_epoch_batches(o, place) > 0) return;
+void check_batch(const train_options& o, const run_inputs& found) {
+  const job_place& place = found.parts.place();
+  const std::int64_t samples = known_samples(o, found);
+  if (samples == 0 || known_epoch_batches(o, found) > 0) return;
   throw failure(batch_too_large(o, place, samples / place.world_size));
+}
+
+// Those of `a` that `b` lacks, as often as it does.
+std::vector<std::string> only_in(std::vector<std::string> a, std::vector<std::string> b) {
+  std::ranges::sort(a);
+  std::ranges::sort(b);
+  std::vector<std::string> out;
+  std::ranges::set_difference(a, b, std::back_inserter(out));
+  return out;
+}
+
+// How the shards of a checkpoint and of a run differ: ": 1 of its 8 is gone (a.tar), ...".
+std::string differing_shards(const std::vector<std::string>& then,
+                             const std::vector<std::string>& now) {
+  if (then.empty() || now.empty()) return ", or with another index";
+  if (then == now) return ": by the same names, with another index, or with or without one";
+  const auto gone = only_in(then, now);
+  const auto added = only_in(now, then);
+  if (gone.empty() && added.empty()) return ": the same ones, in another order";
+  std::string out = ": ";
+  if (!gone.empty()) {
+    out += fmt::format("{} of its {} {} gone ({})", gone.size(), then.size(),
+                       gone.size() == 1 ? "is" : "are", first_of(gone));
+  }
+  if (!gone.empty() && !added.empty()) out += ", ";
+  if (!added.empty()) {
+    out += fmt::format("{} {} new ({})", added.size(), added.size() == 1 ? "is" : "are",
+                       first_of(added));
+  }
+  return out;
+}
+
+// Not refused: a job whose ranks are lost continues with those that are left. With an index the
+// plan refuses it.
+void tell_of_uneven_lanes(const train_options& o, const run_inputs& found) {
+  const job_place& place = found.parts.place();
+  const bool is_uneven = o.lanes > place.world_size && o.lanes % place.world_size != 0;
+  if (!is_uneven || found.lengths || o.mode != train_epochs::equal ||
+      epoch_length(o, place.world_size) > 0)
+    return;
+  log_notice(fmt::format(
+      "{} lanes cannot be divided evenly among {} ranks: each epoch ends with those that have "
+      "fewer, and the rest of it is left out; use --lanes with a multiple of {}, or --mode exact",
+      o.lanes, place.world_size, place.world_size));
 }
 
 }  // namespace
@@ -162,8 +208,9 @@ shard_index entries_of(const shard_index& said, const std::vector<std::string>& 
                               "lists them"));
     }
     if (shard == nullptr) {
-      throw failure(
-          error(errc::usage, "the index does not list the shard " + redacted(url)).at(where));
+      throw failure(error(errc::usage, "the index does not list the shard " + redacted(url))
+                        .at(where)
+                        .hint("`millrace index create` makes one of all shards"));
     }
     used.shards.push_back(*shard);
   }
@@ -185,21 +232,22 @@ static std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& s
   return std::make_shared<const shard_index>(std::move(said));
 }
 
-void find_inputs(train_options& o, const engine_options& how) {
+run_inputs find_inputs(train_options& o, const engine_options& how) {
+  run_inputs found;
   for (auto* specs : {&o.shards, &o.val_shards}) {
     if (specs->empty()) continue;
     listing_facts told;
     *specs = find_shards(*specs, o.base, how.source, &told).value();
-    if (specs == &o.val_shards) o.val_sizes = std::move(told.sizes);
+    if (specs == &o.val_shards) found.val_sizes = std::move(told.sizes);
   }
   if (!o.raw.empty()) {
     const class_folders tree(o.raw);
-    o.raw_files = std::ssize(tree.files);
-    o.raw_names = tree.names_fingerprint();
-    for (const std::string& name : tree.classes) o.raw_classes.push_back(printable(name));
-    std::ranges::sort(o.raw_classes);
-    o.raw_empty = tree.empty();
-    o.raw_left_out = tree.left_out;
+    found.raw_files = std::ssize(tree.files);
+    found.raw_names = tree.names_fingerprint();
+    for (const std::string& name : tree.classes) found.raw_classes.push_back(printable(name));
+    std::ranges::sort(found.raw_classes);
+    found.raw_empty = tree.empty();
+    found.raw_left_out = tree.left_out;
     if (std::ssize(tree.classes) > o.classes) {
       throw failure(error(errc::usage, fmt::format("{} class folders, and --classes is {}",
                                                    tree.classes.size(), o.classes))
@@ -207,8 +255,9 @@ void find_inputs(train_options& o, const engine_options& how) {
                         .hint("set --classes to the number of class folders"));
     }
   }
-  o.lengths = lengths_of(o.shards, o.index, o.base, how);
-  o.val_lengths = lengths_of(o.val_shards, o.val_index, o.base, how);
+  found.lengths = lengths_of(o.shards, o.index, o.base, how);
+  found.val_lengths = lengths_of(o.val_shards, o.val_index, o.base, how);
+  return found;
 }
 
 std::string differing_classes(std::span<const std::string> here, std::span<const std::string> there,
@@ -225,9 +274,10 @@ std::string differing_classes(std::span<const std::string> here, std::span<const
   return out;
 }
 
-void check_same_classes(std::span<const std::string> saved, const train_options& o) {
-  if (saved.empty() || o.raw_classes.empty()) return;
-  const std::string other = differing_classes(o.raw_classes, saved, "in the checkpoint");
+void check_same_classes(std::span<const std::string> saved, const train_options& o,
+                        const run_inputs& found) {
+  if (saved.empty() || found.raw_classes.empty()) return;
+  const std::string other = differing_classes(found.raw_classes, saved, "in the checkpoint");
   if (other.empty()) return;
   throw failure(error(errc::usage, other)
                     .at(o.raw)
@@ -235,13 +285,41 @@ void check_same_classes(std::span<const std::string> saved, const train_options&
                           "one counts), or train from scratch"));
 }
 
-std::string inputs_fingerprint(const train_options& o) {
-  std::uint64_t all = fingerprint(fmt::format("{:016x}\n", o.raw_names));
+std::vector<std::string> recorded_shards(const train_options& o) {
+  constexpr std::size_t most = 100'000;
+  std::vector<std::string> names;
+  if (o.shards.size() > most) return names;
+  for (const std::string& url : o.shards) names.push_back(printable(redacted(url)));
+  return names;
+}
+
+void check_same_shards(const checkpoint_record& saved, const state& fresh,
+                       const std::vector<std::string>& shards) {
+  const auto was = plan_record::in(saved.data);
+  const auto is = plan_record::in(fresh);
+  if (!was || !is || was->list == is->list) return;
+  // With other lanes an index may begin to matter: the pipeline decides.
+  if (was->lanes != is->lanes) return;
+  // What a pattern or a folder no longer finds may come back: a launcher may try again.
+  const bool are_only_gone = !shards.empty() && only_in(shards, saved.shards).empty() &&
+                             shards.size() < saved.shards.size();
+  throw failure(
+      error(are_only_gone ? errc::not_found : errc::usage,
+            "the checkpoint was saved with another list of shards" +
+                differing_shards(saved.shards, shards))
+          .hint("give the shards of the run that saved it, by the same names in the same "
+                "order (MILLRACE_REWRITE=OLD=NEW reads them from another place); to train "
+                "on other shards, begin a new run with its weights: --init-weights "
+                "CHECKPOINT/model.safetensors"));
+}
+
+std::string inputs_fingerprint(const train_options& o, const run_inputs& found) {
+  std::uint64_t all = fingerprint(fmt::format("{:016x}\n", found.raw_names));
   for (const auto* list : {&o.shards, &o.val_shards}) {
     for (const std::string& url : *list) all = fingerprint(url + "\n", all);
     all = fingerprint("\n", all);
   }
-  for (const auto& lengths : {o.lengths, o.val_lengths}) {
+  for (const auto& lengths : {found.lengths, found.val_lengths}) {
     // Whether samples are distributed also depends on having their places.
     all = fingerprint(!lengths                 ? "no index\n"
                       : lengths->has_offsets() ? "places\n"
@@ -251,30 +329,30 @@ std::string inputs_fingerprint(const train_options& o) {
     for (const auto& s : lengths->shards) all = fingerprint(fmt::format("{} ", s.samples), all);
   }
   return fmt::format("{} training and {} validation shards, {} files ({:016x})", o.shards.size(),
-                     o.val_shards.size(), o.raw_files, all);
+                     o.val_shards.size(), found.raw_files, all);
 }
 
 // What distinguishes a shard from another one of the same name; empty if nothing is known.
-static std::string known_of_shard(const train_options& o, std::size_t i) {
+static std::string known_of_shard(const train_options& o, const run_inputs& found, std::size_t i) {
   const std::string& url = o.val_shards[i];
   std::string out;
   if (const auto file = stamp_of_file(local_path(url))) {
     out = fmt::format("{} bytes of {}", file->size, file->modified_ns);
   }
-  if (const auto size = o.val_sizes.find(url); size != o.val_sizes.end()) {
+  if (const auto size = found.val_sizes.find(url); size != found.val_sizes.end()) {
     out += fmt::format(" {} bytes", size->second);
   }
-  if (o.val_lengths) {
-    const auto& said = o.val_lengths->shards[i];
+  if (found.val_lengths) {
+    const auto& said = found.val_lengths->shards[i];
     out += fmt::format(" {} samples {} bytes {}", said.samples, said.bytes, said.md5);
   }
   return out;
 }
 
-std::string validation_fingerprint(const train_options& o) {
+std::string validation_fingerprint(const train_options& o, const run_inputs& found) {
   std::uint64_t all = fingerprint("");
   for (std::size_t i = 0; i < o.val_shards.size(); ++i) {
-    all = fingerprint(o.val_shards[i] + "\n" + known_of_shard(o, i) + "\n", all);
+    all = fingerprint(o.val_shards[i] + "\n" + known_of_shard(o, found, i) + "\n", all);
   }
   const image_options& image = o.image;
   const std::string how =
@@ -307,21 +385,23 @@ static void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
                   printable(redacted(*twice)), whose));
 }
 
-void check_inputs(const train_options& o, const job_place& place, const engine_options& how) {
+void check_inputs(const train_options& o, const run_inputs& found, const job_place& place,
+                  const engine_options& how) {
   check_stdin(o);
   for (const std::string& url : o.shards) check_opens(o, url, "training");
   for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
-  check_batch(o, o.parts.place());
+  check_batch(o, found);
   if (place.rank != 0) return;  // once per job is enough
+  tell_of_uneven_lanes(o, found);
   tell_of_repeated(o.shards, "training");
   tell_of_repeated(o.val_shards, "validation");
-  tell_of_empty_classes(o.raw_empty);
-  if (!o.raw_left_out.empty()) {
-    log_notice(
-        fmt::format("{} left out, being no image, in no class folder, or a link to a folder or to "
-                    "nothing: {}{}",
-                    counted(o.raw_left_out.size(), "file"), redacted(o.raw_left_out.front()),
-                    o.raw_left_out.size() > 1 ? ", ..." : ""));
+  tell_of_empty_classes(found.raw_empty);
+  if (!found.raw_left_out.empty()) {
+    log_notice(fmt::format(
+        "{} left out, being no image, in no class folder, or a link to a folder or to "
+        "nothing: {}{}",
+        counted(found.raw_left_out.size(), "file"), redacted(found.raw_left_out.front()),
+        found.raw_left_out.size() > 1 ? ", ..." : ""));
   }
   check_samples(o, o.shards, how);
   try {
@@ -331,11 +411,12 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   }
 }
 
-std::int64_t count_first_epoch(const train_options& o, const job_place& place,
+std::int64_t count_first_epoch(const train_options& o, const run_inputs& found,
                                const engine_options& how) {
+  const job_place& place = found.parts.place();
   constexpr std::uint64_t most_bytes = 256 << 20;
   const auto ranks = static_cast<std::size_t>(place.world_size);
-  if (o.lengths || o.shards.size() < ranks || epoch_length(o, place.world_size) > 0) return 0;
+  if (found.lengths || o.shards.size() < ranks || epoch_length(o, place.world_size) > 0) return 0;
   if (o.lanes > 0 && o.lanes < place.world_size) return 0;  // the plan refuses that
   std::uint64_t bytes = 0;
   for (const std::string& url : o.shards) {
@@ -354,7 +435,7 @@ std::int64_t count_first_epoch(const train_options& o, const job_place& place,
     all += samples.emplace_back(std::ssize(f.samples));
   }
   if (all == 0) return 0;  // training reports why
-  const std::vector<std::int64_t> of_ranks = samples_of_ranks(o, place, samples);
+  const std::vector<std::int64_t> of_ranks = samples_of_ranks(o, found, samples);
   // A run that is resumed may be in an epoch with another share.
   const std::int64_t share = o.resume.empty() ? std::ranges::min(of_ranks) : all / place.world_size;
   if (share < o.batch_size && o.mode != train_epochs::exact) {

@@ -179,7 +179,7 @@ struct learner::impl {
   std::optional<step_graph> graph;
   device_batch recorded;  // what the graph works on
   outcome of_graph;
-  int rank = 0;
+  int part = 0;
   std::optional<data_parallel> ranks;
 };
 
@@ -190,12 +190,12 @@ learner::learner(const train_options& options, c10::Device device) {
 
 learner::~learner() = default;
 
-void learner::join(process_group& group) {
+void learner::join(process_group& group, int part) {
   if (impl_->graph && !group.alone()) {
     throw failure(error(errc::usage, "--graph is for one rank").hint("leave it out"));
   }
   impl_->ranks.emplace(group, *impl_->net, gradients_in::buckets);
-  impl_->rank = impl_->options.parts.place().rank;
+  impl_->part = part;
   if (impl_->average) impl_->average->begin();
 }
 
@@ -204,7 +204,7 @@ device_batch learner::bring(host_batch b) {
 }
 
 learner::outcome learner::train(const device_batch& b, const step_terms& terms) {
-  seed_step(impl_->options.seed, impl_->rank, terms.step);
+  seed_step(impl_->options.seed, impl_->part, terms.step);
   impl_->updates.set_rate(terms.rate);
   return impl_->graph ? impl_->replayed(b, terms.of_all_ranks)
                       : impl_->step_on(b, terms.of_all_ranks);

@@ -27,8 +27,9 @@ class learner {
   learner(const learner&) = delete;
   learner& operator=(const learner&) = delete;
 
-  // Called by all ranks, once, before the first step: see data_parallel.
-  void join(process_group& group);
+  // Called by all ranks, once, before the first step: see data_parallel. `part`: of the data, which
+  // this rank reads.
+  void join(process_group& group, int part);
 
   // What a step needs beside its batch.
   struct step_terms {

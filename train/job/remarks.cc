@@ -23,9 +23,9 @@ void tell_of_gpus(const train_options& o) {
                          idle.size() == 1 ? "has" : "have"));
 }
 
-void tell_of_warm_up(const train_options& o) {
+void tell_of_warm_up(const train_options& o, const run_inputs& found) {
   auto trained = static_cast<double>(o.epochs);
-  const auto batches = static_cast<double>(known_epoch_batches(o, o.parts.place()));
+  const auto batches = static_cast<double>(known_epoch_batches(o, found));
   if (o.max_steps > 0 && batches > 0) {
     trained = std::min(trained, static_cast<double>(o.max_steps) / batches);
   }
@@ -38,9 +38,9 @@ void tell_of_warm_up(const train_options& o) {
 
 }  // namespace
 
-void tell_of_no_effect(const train_options& o, c10::Device device) {
+void tell_of_no_effect(const train_options& o, const run_inputs& found, c10::Device device) {
   if (!device.is_cuda()) tell_of_gpus(o);
-  if (!o.synthetic) tell_of_warm_up(o);
+  if (!o.synthetic) tell_of_warm_up(o, found);
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ class step_losses {
   at::Tensor last_;
 };
 
-// How far a run is.
+// The steps that this process has taken.
 struct steps_taken {
   std::int64_t first = 0;  // at which this process started or resumed
   std::int64_t now = 0;    // taken, before that too

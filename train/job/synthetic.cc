@@ -1,5 +1,6 @@
 #include "train/job/synthetic.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <array>
@@ -8,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/host/cpu_time.h"
 #include "train/device/step_profile.h"
-#include "train/job/job.h"
+#include "train/job/last_lines.h"
 #include "train/job/learner.h"
 #include "train/job/step_losses.h"
 #include "train/loop/lockstep.h"
@@ -30,12 +31,13 @@ device_batch made_batch(const train_options& o, c10::Device device) {
 
 }  // namespace
 
-int train_synthetic(const train_options& options, c10::Device device, process_group& group,
-                    const train_control& control) {
+int train_synthetic(const prepared_run& run, process_group& group, const train_control& control) {
+  const train_options& options = run.options;
+  const c10::Device device = run.device;
   const job_place& place = group.place();
   std::optional<learner> model;
   group.together([&] { model.emplace(options, device); });
-  model->join(group);
+  model->join(group, run.found.parts.place().rank);
   const std::array batches{made_batch(options, device), made_batch(options, device)};
   reporter report(place.rank, place.world_size, options.log_every_s);
   group.together([&] {
@@ -77,7 +79,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
                       .hint("lower --lr"));
   }
   run_figures f{.place = place,
-                .parts = options.parts,
+                .parts = run.found.parts,
                 .signal = ending,
                 .step = step,
                 .samples = step * options.batch_size,

@@ -3,26 +3,27 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "engine/base/error_object.h"
 #include "engine/base/printable.h"
 #include "engine/base/words.h"
 #include "engine/host/cpu_time.h"
 #include "engine/host/log.h"
 #include "train/checkpoints/run_checkpoints.h"
+#include "train/command_line/option_terms.h"
+#include "train/device/devices.h"
 #include "train/device/step_profile.h"
-#include "train/device/to_device.h"
 #include "train/files.h"
 #include "train/job/data.h"
 #include "train/job/epoch_facts.h"
 #include "train/job/inputs.h"
 #include "train/job/job.h"
+#include "train/job/last_lines.h"
 #include "train/job/learner.h"
 #include "train/job/outputs.h"
+#include "train/job/recorded_batches.h"
 #include "train/job/run_position.h"
 #include "train/job/step_losses.h"
 #include "train/job/synthetic.h"
 #include "train/job/validation.h"
-#include "train/launch/error_file.h"
 #include "train/loop/lockstep.h"
 #include "train/loop/report.h"
 #include "train/loop/schedule.h"
@@ -32,29 +33,29 @@ namespace {
 
 class trainer {
  public:
-  trainer(const train_options& options, c10::Device device, process_group& group,
-          const engine_options& engine_opts, const train_control& control)
-      : options_(options),
+  trainer(const prepared_run& run, process_group& group, const engine_options& engine_opts,
+          const train_control& control)
+      : run_(run),
         place_(group.place()),
-        data_place_(options_.parts.place()),
+        data_place_(run_.found.parts.place()),
         group_(group),
         control_(control),
-        pinned_(make_pinned_allocator(device)),
+        pinned_(make_pinned_allocator(run_.device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        checkpoints_({.folder = options.checkpoint_dir,
-                      .resume = options.resume,
-                      .keep = options.keep,
-                      .overwrite = options.overwrite,
-                      .parts = options.parts,
+        checkpoints_({.folder = options_.checkpoint_dir,
+                      .resume = options_.resume,
+                      .keep = options_.keep,
+                      .overwrite = options_.overwrite,
+                      .parts = run_.found.parts,
                       .saved = control.checkpoint_is_saved,
                       .reach = engine_opts},
-                     group_, state_bytes(options, engine_opts)),
-        epochs_(options_, data_place_),
-        report_(place_.rank, data_place_.world_size, options.log_every_s),
-        losses_(device, report_),
-        profile_(place_.rank == 0 ? options.profile : "", device.is_cuda()) {
-    group_.together([&] { learner_.emplace(options_, device); });
-    learner_->join(group_);
+                     group_, state_bytes(options_, engine_opts)),
+        epochs_(options_, run_.found),
+        report_(place_.rank, data_place_.world_size, options_.log_every_s),
+        losses_(run_.device, report_),
+        profile_(place_.rank == 0 ? options_.profile : "", run_.device.is_cuda()) {
+    group_.together([&] { learner_.emplace(options_, run_.device); });
+    learner_->join(group_, data_place_.rank);
   }
 
   // The signal that ended it; 0: none.
@@ -99,7 +100,8 @@ class trainer {
   run_position position() const { return position(epochs_.batches().least); }
   void report_end(double seconds, std::int64_t samples);
 
-  train_options options_;
+  prepared_run run_;
+  const train_options& options_ = run_.options;
   job_place place_;
   job_place data_place_;  // of this rank's part of the data
   process_group& group_;
@@ -136,12 +138,12 @@ class trainer {
 void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
-    data_.emplace(engine_.run(training_plan(options_, data_place_), control_.stop));
+    data_.emplace(engine_.run(training_plan(options_, run_.found), control_.stop));
     batches_.emplace(
         *data_, group_, control_,
         options_.mode == train_epochs::exact ? rest_of_epoch::trained : rest_of_epoch::dropped,
-        options_.parts);
-    if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, data_place_));
+        run_.found.parts);
+    if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, run_.found));
   });
   const auto check_rate = [this] { position().check_rate(options_); };
   if (options_.resume.empty()) check_rate();
@@ -150,10 +152,9 @@ void trainer::start() {
   const std::string& resumed = checkpoints_.resumed();
   group_.together([&] { check_recorded(options_.record_batches, step_, !resumed.empty()); });
   claim_files();
-  report_.note(begin_line(options_, place_, checkpoints_.run(), group_.shared(unique_name()), step_,
-                          learner_->parameters()),
-               place_.rank == 0 ? banner(options_, place_, learner_->device(),
-                                         learner_->parameters(), epochs_.batches(),
+  report_.note(begin_line(options_, run_.found.parts, place_, checkpoints_.run(),
+                          group_.shared(unique_name()), step_, learner_->parameters()),
+               place_.rank == 0 ? banner(run_, place_, learner_->parameters(), epochs_.batches(),
                                          {position().steps_left(options_),
                                           position(epochs_.batches().most).steps_left(options_)})
                                 : "");
@@ -170,7 +171,7 @@ void trainer::resume() {
   const checkpoint& c = *loaded;
   group_.together([&] {
     const std::string other = told_differences(options_.said, c.said, options_.defaults);
-    check_same_classes(c.classes, options_);
+    check_same_classes(c.classes, options_, run_.found);
     check_same_shards(c, data_->save(), recorded_shards(options_));
     if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);
     learner_->restore(c, checkpoints_.resumed());
@@ -184,8 +185,8 @@ void trainer::resume() {
   samples_of_all_ = c.samples * data_place_.world_size;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
   if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
-  is_validated_ =
-      group_.shared(group_.is_first() ? validation_fingerprint(options_) : "") == c.validated;
+  is_validated_ = group_.shared(group_.is_first() ? validation_fingerprint(options_, run_.found)
+                                                  : "") == c.validated;
   owes_validation_ = !is_validated_;
 }
 
@@ -214,7 +215,7 @@ void trainer::save(const state& data) {
                 .world_size = data_place_.world_size,
                 .said = options_.said,
                 .shards = recorded_shards(options_),
-                .classes = options_.raw_classes,
+                .classes = run_.found.raw_classes,
                 .data = data},
                {},
                {},
@@ -291,7 +292,7 @@ void trainer::train_step(host_batch b) {
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
-  samples_of_all_ += of_all_ranks / options_.parts.sharers();
+  samples_of_all_ += of_all_ranks / run_.found.parts.sharers();
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
   losses_.add(out, {.step = step_,
@@ -391,9 +392,9 @@ void trainer::validate() {
   owes_validation_ = false;
   const std::int64_t epoch = batch_in_epoch_ == 0 ? epoch_ - 1 : epoch_;
   std::optional<validation_figures> figures;
-  const std::string of = validation_fingerprint(options_);
+  const std::string of = validation_fingerprint(options_, run_.found);
   try {
-    figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
+    figures = run_validation(options_, run_.found, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
@@ -416,7 +417,7 @@ void trainer::validate() {
 
 void trainer::report_end(double seconds, std::int64_t samples) {
   run_figures f{.place = place_,
-                .parts = options_.parts,
+                .parts = run_.found.parts,
                 .signal = ending_,
                 .step = step_,
                 .epoch = epoch_,
@@ -473,18 +474,11 @@ int trainer::run() {
 int train(const train_options& given, const engine_options& engine, const train_control& control) {
   const job_place place = job_place::from_environment();
   if (!place.launcher.empty() || !place.remark.empty()) log_notice(text_of(place));
-  const auto before_end = [&](const error& why) {
-    write_error_file(why);
-    if (!given.json || place.rank != 0) return;
-    fmt::print("{}\n", error_object(why));
-    std::fflush(stdout);
-  };
-  process_group group(place, std::chrono::seconds(given.timeout_s), before_end);
-  train_options options = given;
-  const c10::Device device = prepare(options, engine, group);
+  process_group group(place, std::chrono::seconds(given.timeout_s), control.process_ends);
+  const prepared_run run = prepare(given, engine, group);
   const auto exit_code = [](int signal) { return signal == 0 ? 0 : exit_code_of_signal(signal); };
-  if (options.synthetic) return exit_code(train_synthetic(options, device, group, control));
-  trainer job(options, device, group, engine, control);
+  if (run.options.synthetic) return exit_code(train_synthetic(run, group, control));
+  trainer job(run, group, engine, control);
   try {
     return exit_code(job.run());
   } catch (const failure& f) {

@@ -32,14 +32,15 @@ std::string text_of(const validation_figures& v, std::int64_t epoch) {
       is_whole ? "" : "; " + v.counts.summary());
 }
 
-std::optional<validation_figures> run_validation(const train_options& options, engine& eng,
+std::optional<validation_figures> run_validation(const train_options& options,
+                                                 const run_inputs& found, engine& eng,
                                                  learner& with, process_group& group,
                                                  const train_control& control, int& ending) {
   const auto start = steady_clock::now();
   with.begin_evaluation();
   // Of the ranks that share a part of the data, one validates it: each image counts once.
-  const bool is_reading = options.parts.is_first();
-  auto data = eng.run(validation_plan(options, options.parts.place()), control.stop);
+  const bool is_reading = found.parts.is_first();
+  auto data = eng.run(validation_plan(options, found), control.stop);
   batch_feed batches(data, control.stop);
   auto sums =
       torch::zeros({4}, torch::TensorOptions().dtype(torch::kFloat64).device(with.device()));

@@ -8,6 +8,7 @@
 #include "pipeline/run/engine.h"
 #include "train/command_line/options.h"
 #include "train/job/learner.h"
+#include "train/job/run_inputs.h"
 #include "train/loop/control.h"
 #include "train/ranks/distributed.h"
 
@@ -29,7 +30,8 @@ std::string text_of(const validation_figures& v, std::int64_t epoch);
 // ranks with less to do wait for the others without a limit, and all end when one is asked to:
 // nullopt then, and the signal in `ending`. What fails on one rank is thrown on all, as a failure
 // of the validation.
-std::optional<validation_figures> run_validation(const train_options& options, engine& eng,
+std::optional<validation_figures> run_validation(const train_options& options,
+                                                 const run_inputs& found, engine& eng,
                                                  learner& with, process_group& group,
                                                  const train_control& control, int& ending);
 

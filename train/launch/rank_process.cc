@@ -28,9 +28,9 @@ namespace {
 
 // By this job_place knows such a rank.
 constexpr const char* launcher_variable = "LOCAL_STARTER";
-// The process that has started this one as a rank.
+// The process that has started this one as a rank, and the descriptor of a pipe to it: "1234:5".
+// That one is free in the starter, so none that a user has opened for the ranks is in its way.
 constexpr const char* starter_variable = "LOCAL_STARTER_PID";
-constexpr int progress_descriptor = 3;  // of a rank: a pipe to it
 // A longer line is passed on in pieces: a pipe that takes text takes as much.
 constexpr std::size_t longest_line = 3 << 10;
 
@@ -49,11 +49,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 std::vector<std::string> environment_with(
-    const std::vector<std::pair<std::string, std::string>>& variables) {
+    const std::vector<std::pair<std::string, std::string>>& variables, int progress) {
   auto all = variables_of_process();
   for (const auto& [name, value] : variables) all.insert_or_assign(name, value);
   all.insert_or_assign(launcher_variable, "millrace-train");
-  all.insert_or_assign(starter_variable, std::to_string(getpid()));
+  all.insert_or_assign(starter_variable, fmt::format("{}:{}", getpid(), progress));
   std::vector<std::string> out;
   for (const auto& [name, value] : all) out.push_back(fmt::format("{}={}", name, value));
   return out;
@@ -81,7 +81,7 @@ rank_process::rank_process(int rank, const std::vector<std::string>& words,
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
-  posix_spawn_file_actions_adddup2(&files, progress[1], progress_descriptor);
+  posix_spawn_file_actions_adddup2(&files, progress[1], progress[1]);  // kept open
   // A request to save that comes while it loads waits for it.
   sigset_t blocked;
   sigemptyset(&blocked);
@@ -90,7 +90,7 @@ rank_process::rank_process(int rank, const std::vector<std::string>& words,
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   auto given = words;
-  auto environment = environment_with(variables);
+  auto environment = environment_with(variables, progress[1]);
   const int why = posix_spawn(&pid_, "/proc/self/exe", &files, &attributes,
                               pointers_to(given).data(), pointers_to(environment).data());
   posix_spawn_file_actions_destroy(&files);
@@ -172,16 +172,16 @@ void rank_process::look() {
 namespace {
 
 // Set once, before other threads exist.
-bool has_starter = false;
+int to_starter = -1;  // a pipe; -1: there is none
 
 // Each once: the starter reads the pipe when the rank has ended, and a full one would hold it up.
 // `what`: a small letter. From any thread.
 void tell_starter(char what) {
   static std::atomic<unsigned> told = 0;
   const unsigned bit = 1U << (what - 'a');
-  if (!has_starter || (told.fetch_or(bit) & bit) != 0) return;
+  if (to_starter < 0 || (told.fetch_or(bit) & bit) != 0) return;
   // If the starter is gone, a signal has said so.
-  [[maybe_unused]] const auto written = write(progress_descriptor, &what, 1);
+  [[maybe_unused]] const auto written = write(to_starter, &what, 1);
 }
 
 }  // namespace
@@ -202,13 +202,14 @@ bool is_started_rank() {
   const char* const starter = std::getenv(starter_variable);
   if (starter == nullptr) return false;
   pid_t pid = 0;
-  std::from_chars(starter, starter + std::string_view(starter).size(), pid);
+  const char* const end = starter + std::string_view(starter).size();
+  const char* const colon = std::from_chars(starter, end, pid).ptr;
+  if (colon != end) std::from_chars(colon + 1, end, to_starter);
   unsetenv(starter_variable);  // what it starts in turn is none
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   prctl(PR_SET_NAME, program_invocation_short_name);  // not the "exe" of /proc/self/exe
-  fcntl(progress_descriptor, F_SETFD, FD_CLOEXEC);
+  fcntl(to_starter, F_SETFD, FD_CLOEXEC);
   if (pid != getppid()) std::_Exit(exit_code_of_signal(SIGTERM));  // it died before that
-  has_starter = true;
   return true;
 }
 

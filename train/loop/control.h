@@ -3,6 +3,8 @@
 #include <functional>
 #include <stop_token>
 
+#include "engine/base/error.h"
+
 namespace millrace {
 
 // The exit code of a process that a signal has ended.
@@ -25,6 +27,9 @@ struct train_control {
   std::function<void()> checkpoint_is_saved = nullptr;
   // Called once the last step has been taken and saved.
   std::function<void()> training_ends = nullptr;
+  // Called from another thread, after the line on stderr and before the process exits, if a rank is
+  // gone, or the job is not joined in time, and this rank cannot throw: see process_group.
+  std::function<void(const error&)> process_ends = nullptr;
 };
 
 }  // namespace millrace

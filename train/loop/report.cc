@@ -119,7 +119,7 @@ void reporter::skipped(const ledger& counts, const std::string& of) {
   }
   const auto listed = counts.first_skipped.size();
   if (counts.skipped_in_all() <= listed) return;
-  note("", fmt::format("rank {} skipped{}: {} more; --skipped FILE lists all", rank_, of,
+  note("", fmt::format("rank {} skipped{}: {} more; the file of --skipped lists all", rank_, of,
                        counts.skipped_in_all() - listed));
 }
 

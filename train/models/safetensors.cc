@@ -148,7 +148,7 @@ void check_head(const std::string& file) {
 
 tensor_dict load_tensors(const std::string& file) {
   check_head(file);
-  return tensors_in(read_whole_file(file).value(), file);
+  return tensors_in(read_whole_file(file, any_size).value(), file);
 }
 
 void save_tensors(const std::string& file, const tensor_dict& tensors) {

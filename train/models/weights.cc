@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -72,8 +74,10 @@ void check_finite(const std::string& name, const at::Tensor& in_file, const std:
 
 void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::string& where) {
   const torch::NoGradGuard no_grad;
+  // All are checked before the first is copied.
+  std::vector<std::pair<at::Tensor, const at::Tensor*>> fitting;
   std::set<std::string> known;
-  const auto load = [&](const auto& named) {
+  const auto check = [&](const auto& named) {
     for (const auto& entry : named) {
       known.insert(entry.key());
       const auto found = weights.find(entry.key());
@@ -86,11 +90,11 @@ void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::s
       }
       check_tensor(entry.key(), found->second, entry.value(), where);
       check_kind(entry.key(), found->second, entry.value(), where);
-      entry.value().copy_(found->second);
+      fitting.emplace_back(entry.value(), &found->second);
     }
   };
-  load(m.named_parameters());
-  load(m.named_buffers());
+  check(m.named_parameters());
+  check(m.named_buffers());
   for (const auto& [name, tensor] : weights) {
     if (known.contains(name)) continue;
     throw failure(
@@ -99,6 +103,7 @@ void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::s
             .at(where)
             .hint("check --model, or leave it out of the file"));
   }
+  for (auto& [in_model, in_file] : fitting) in_model.copy_(*in_file);
 }
 
 tensor_dict state_of(const torch::optim::Optimizer& optimizer) {

@@ -33,8 +33,8 @@ class data_ranks {
   // Whether this rank is the lowest of its part's, the one that counts.
   bool is_first() const { return is_first_; }
 
-  // Of texts of all ranks, in the order of ranks, those of the ranks that count, in the order of
-  // parts. An empty list stays empty.
+  // Returns the texts of the ranks that count, in the order of parts. `of_ranks`: the texts of all
+  // ranks; may be empty.
   std::vector<std::string> of_parts(std::vector<std::string> of_ranks) const;
   // A number whose sum over all ranks is 0 where the ranks of each part have the same `mark`, and
   // hardly ever else. At most 65,536 ranks.

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <stop_token>
 #include <thread>
@@ -328,6 +329,8 @@ void process_group::together(const std::function<void()>& f) {
     wrong = e.why();
   } catch (const c10::Error& e) {
     wrong = error_of_torch(e);
+  } catch (const std::bad_alloc&) {
+    wrong = out_of_memory();
   } catch (const std::exception& e) {
     wrong = error(errc::internal, e.what());
   }

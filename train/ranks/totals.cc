@@ -11,11 +11,7 @@ namespace {
 // Calls `visit` with every count, always in the same order.
 template <class F>
 void each_count(ledger& l, F visit) {
-  for (auto* count :
-       {&l.delivered, &l.dropped, &l.lost, &l.damaged, &l.lost_bytes, &l.not_files, &l.without_key,
-        &l.meta_files, &l.left_out, &l.without_companion, &l.companions_alone}) {
-    visit(*count);
-  }
+  ledger::each_count([&](std::uint64_t ledger::* count) { visit(l.*count); });
   for (int k = 0; k <= std::numeric_limits<std::uint8_t>::max(); ++k) {
     const auto kind = static_cast<errc>(k);
     const auto found = l.skipped.find(kind);

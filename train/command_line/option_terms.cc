@@ -1,4 +1,4 @@
-#include "train/checkpoints/arguments.h"
+#include "train/command_line/option_terms.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,9 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
@@ -17,6 +19,13 @@ namespace millrace {
 namespace {
 
 using std::string_view;
+
+// The consequence of an option that differs between two command lines.
+enum class difference {
+  none,     // paths, output, speed
+  told,     // training changes from here on: resuming prints a notice
+  refused,  // samples would be lost or repeated, or the weights do not fit: no resuming
+};
 
 enum class rank_values { agree, differ };
 
@@ -117,16 +126,7 @@ std::string_view shown(std::string_view value, std::string_view other) {
   return other == "true" ? "false" : other == "false" ? "true" : "none";
 }
 
-}  // namespace
-
-difference meaning_of(std::string_view option) {
-  return terms_of(option).on_resume;
-}
-
-bool is_common(std::string_view option) {
-  return terms_of(option).between == rank_values::agree;
-}
-
+// Options that differ and mean at least `least`: "--lr 0.2 instead of 0.1".
 std::vector<std::string> differences(const arguments& now, const arguments& before,
                                      difference least) {
   std::vector<std::string> out;
@@ -134,12 +134,18 @@ std::vector<std::string> differences(const arguments& now, const arguments& befo
     const auto other = before.find(option);
     if (other == before.end() || is_same_value(value, other->second)) continue;
     const bool is_other_plan = has_part(option, now) != has_part(option, before);
-    const difference meaning = is_other_plan ? difference::refused : meaning_of(option);
+    const difference meaning = is_other_plan ? difference::refused : terms_of(option).on_resume;
     if (meaning < least) continue;
     out.push_back(fmt::format("{} {} instead of {}", option, shown(value, other->second),
                               shown(other->second, value)));
   }
   return out;
+}
+
+}  // namespace
+
+bool is_common(std::string_view option) {
+  return terms_of(option).between == rank_values::agree;
 }
 
 std::string told_differences(const arguments& now, arguments before, const arguments& defaults) {
