@@ -20,36 +20,11 @@ namespace millrace {
 namespace {
 
 using libjpeg::coefficient_bytes;
+using libjpeg::effort_limit;
 using libjpeg::error_handler;
 using libjpeg::guarded;
 using libjpeg::lacks_component;
 using libjpeg::lacks_scans;
-
-struct effort_limit {
-  jpeg_progress_mgr base;
-  int max_scans;
-  double cpu_deadline;
-  int calls;
-};
-
-// Called for each row of MCUs.
-void check_effort(j_common_ptr c) {
-  auto* limit = reinterpret_cast<effort_limit*>(c->progress);
-  if (c->is_decompressor == 0) return;
-  constexpr int calls_between_looks = 64;
-  const bool looks = ++limit->calls % calls_between_looks == 0;
-  const bool too_many = reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > limit->max_scans;
-  if (!too_many && !(looks && thread_cpu_seconds() > limit->cpu_deadline)) return;
-  auto* handler = reinterpret_cast<error_handler*>(c->err);
-  if (too_many) {
-    std::snprintf(handler->message, sizeof handler->message, "more than %d scans",
-                  limit->max_scans);
-  } else {
-    std::snprintf(handler->message, sizeof handler->message, "it takes too long");
-  }
-  handler->kind = errc::too_large;
-  std::longjmp(handler->escape, 1);
-}
 
 // Memory that decoding takes, in the library and here: coefficients if there are several scans, and
 // rows. Rows: up to four components of two rows of MCUs with their context above and below, before
@@ -130,8 +105,7 @@ void jpeg_decoder::impl::create() {
     throw std::bad_alloc();
   }
   libjpeg::watch_runs(c);
-  effort.base.progress_monitor = check_effort;
-  c.progress = &effort.base;
+  effort.watch(c);
 }
 
 // Ends an image early, with rows left, so that the library object can be reused. The library keeps
@@ -170,10 +144,8 @@ void jpeg_decoder::impl::begin(const image_options& options) {
   limits = options.limits;
   handler.lenient = options.lenient;
   handler.fill_truncated = options.fill_truncated;
-  effort.max_scans = limits.max_scans;
-  effort.calls = 0;
   counted = 0;
-  effort.cpu_deadline = thread_cpu_seconds() + limits.max_cpu_seconds;
+  effort.begin(limits);
 }
 
 result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {

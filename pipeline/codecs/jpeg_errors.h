@@ -17,8 +17,13 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/host/cpu_time.h"
+#include "pipeline/pixels/options.h"
 
 namespace millrace::libjpeg {
+
+// Markers that an image may have where the library keeps them: it searches its list for each one.
+inline constexpr int most_kept_markers = 10'000;
 
 // libjpeg reports errors through a call that must not return. It jumps to the innermost guarded()
 // call, whose body must hold nothing that needs a destructor.
@@ -32,6 +37,7 @@ struct error_handler {
   bool truncated;       // the file ended early
   bool no_memory;       // the host refused memory: not the file's fault
   int warnings;
+  int notes_left;  // markers that may follow; 0: any number
 
   // Counts a warning. Once the file has ended early, all further warnings come from that.
   bool allows_damage() {
@@ -80,9 +86,22 @@ inline bool may_be_of_image(j_common_ptr c) {
   return !ends_run || bytes > 1;
 }
 
-// Level -1 is a warning: corrupt or missing data. Warnings about metadata are harmless.
+// Ends the guarded() call with this reason.
+[[noreturn]] inline void give_up(j_common_ptr c, const char* format, int number) {
+  auto* handler = reinterpret_cast<error_handler*>(c->err);
+  std::snprintf(handler->message, sizeof handler->message, format, number);
+  handler->kind = errc::too_large;
+  std::longjmp(handler->escape, 1);
+}
+
+// Level -1 is a warning: corrupt or missing data. Warnings about metadata are harmless. Other
+// levels are notes, at least one for each marker.
 inline void on_message(j_common_ptr c, int level) {
   const int code = c->err->msg_code;
+  if (level >= 0) {
+    auto& left = reinterpret_cast<error_handler*>(c->err)->notes_left;
+    if (left > 0 && --left == 0) give_up(c, "more than %d markers", most_kept_markers);
+  }
   const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
                         code == JWRN_BOGUS_ICC ||
                         (code == JWRN_EXTRANEOUS_DATA && !may_be_of_image(c));
@@ -109,6 +128,37 @@ bool guarded(error_handler& handler, F&& f) {
   f();
   return true;
 }
+
+// Bounds the scans and the CPU time of a decompressor.
+struct effort_limit {
+  jpeg_progress_mgr base;  // first: libjpeg passes a pointer to it
+  int max_scans;
+  double cpu_deadline;
+  int calls;
+
+  // For the next image.
+  void begin(const image_limits& limits) {
+    max_scans = limits.max_scans;
+    calls = 0;
+    cpu_deadline = thread_cpu_seconds() + limits.max_cpu_seconds;
+  }
+  // Has the library call check() for each row of MCUs. Must outlive `c`.
+  void watch(jpeg_decompress_struct& c) {
+    base.progress_monitor = check;
+    c.progress = &base;
+  }
+
+ private:
+  static void check(j_common_ptr c) {
+    auto* limit = reinterpret_cast<effort_limit*>(c->progress);
+    constexpr int calls_between_looks = 64;
+    const bool looks = ++limit->calls % calls_between_looks == 0;
+    if (reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > limit->max_scans) {
+      give_up(c, "more than %d scans", limit->max_scans);
+    }
+    if (looks && thread_cpu_seconds() > limit->cpu_deadline) give_up(c, "it takes too long", 0);
+  }
+};
 
 // Bytes of all coefficients of an image whose header was read, as the library holds them for
 // several scans. Source: libjpeg-turbo, jdcoefct.c.

@@ -29,6 +29,7 @@ struct coefficient_reader {
       throw std::bad_alloc();
     }
     libjpeg::watch_runs(c);
+    effort.watch(c);
   }
   ~coefficient_reader() { jpeg_destroy_decompress(&c); }
   coefficient_reader(const coefficient_reader&) = delete;
@@ -36,6 +37,8 @@ struct coefficient_reader {
 
   result<void> read(std::span<const std::byte> file, const image_limits& limits) {
     constexpr unsigned longest = 0xFFFF;
+    effort.begin(limits);
+    handler.notes_left = libjpeg::most_kept_markers;
     const bool header = guarded(handler, [&] {
       jpeg_save_markers(&c, JPEG_COM, longest);
       for (int i = 0; i < 16; ++i) jpeg_save_markers(&c, JPEG_APP0 + i, longest);
@@ -43,6 +46,7 @@ struct coefficient_reader {
       jpeg_read_header(&c, TRUE);
     });
     if (!header) return failed();
+    handler.notes_left = 0;
     const std::uint64_t pixels = std::uint64_t{c.image_width} * c.image_height;
     if (pixels > limits.max_pixels) {
       return error(errc::too_large,
@@ -71,12 +75,13 @@ struct coefficient_reader {
   }
   error failed() const {
     if (handler.no_memory) throw std::bad_alloc();
-    return error(errc::bad_image, fmt::format("cannot rewrite the image: {}", handler.message))
+    return error(handler.kind, fmt::format("cannot rewrite the image: {}", handler.message))
         .skippable();
   }
 
   jpeg_decompress_struct c{};
   error_handler handler{};
+  libjpeg::effort_limit effort{};
   jvirt_barray_ptr* coefficients = nullptr;
 };
 

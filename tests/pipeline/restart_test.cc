@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "pipeline/codecs/jpeg.h"
 #include "pipeline/codecs/jpeg_headers.h"
@@ -158,6 +159,23 @@ TEST_F(Restart, WhatCannotBeRewrittenIsAnError) {
 }
 
 // Gain maps, videos and further images follow; markers refer to them by offset.
+// The library searches its list of markers for each one.
+TEST_F(Restart, FilesOfVeryManyMarkersAreLeftAsTheyAre) {
+  const file_bytes original = photo();
+  constexpr std::array marker = {std::byte{0xFF}, std::byte{0xE5}, std::byte{0}, std::byte{2}};
+  const auto with_markers = [&](int count) {
+    file_bytes out(original.begin(), original.begin() + 2);
+    for (int i = 0; i < count; ++i) out.insert(out.end(), marker.begin(), marker.end());
+    out.insert(out.end(), original.begin() + 2, original.end());
+    return out;
+  };
+  EXPECT_TRUE(with_restart_runs(with_markers(1000), 4));
+  const auto many = with_restart_runs(with_markers(300'000), 4);
+  ASSERT_FALSE(many);
+  EXPECT_EQ(many.error().kind(), errc::too_large);
+  EXPECT_NE(many.error().message().find("more than 10000 markers"), std::string::npos);
+}
+
 TEST_F(Restart, FilesWithDataAfterTheirEndAreLeftAsTheyAre) {
   for (const std::size_t more : {1U, 2U, 5000U}) {
     file_bytes file = photo();
