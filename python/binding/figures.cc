@@ -56,6 +56,7 @@ nb::dict dict_of(const ledger& counts) {
   out["dropped"] = counts.dropped;
   out["lost"] = counts.lost;
   out["damaged"] = counts.damaged;
+  out["incomplete_shards"] = counts.incomplete_shards;
   out["left_out"] = counts.left_out;
   out["without_companion"] = counts.without_companion;
   out["companions_alone"] = counts.companions_alone;

@@ -27,6 +27,7 @@ if importlib.util.find_spec("nanobind_backend") is None:
 
 from . import _core, errors
 from ._loader import merge_states
+from ._numbers import one_of
 from .errors import *  # noqa: F403
 from .images import Batch, ImageLoader
 from .indexed import IndexedDataset
@@ -48,9 +49,7 @@ __all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "Join", "PlanLoa
 def set_log_level(name: str) -> None:
     """How much the engine writes to stderr: "quiet", "notice" (the default: fallbacks taken, the first hundred samples skipped) or
     "debug" (each retry and skipped sample). Set it before the first item is asked for."""
-    if name not in ("quiet", "notice", "debug"):
-        raise errors.usage(f"the log level {name!r}", "give 'quiet', 'notice' or 'debug'")
-    _core.set_log_level(name)
+    _core.set_log_level(one_of("the log level", name, ("quiet", "notice", "debug")))
 
 
 def __getattr__(name: str) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import json
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
-from ._numbers import whole
+from ._numbers import encodable, whole
 
 T = TypeVar("T")
 State = Mapping[str, Any]
@@ -38,6 +39,8 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
 
     Raises BadStateError for states of different runs, or two of one rank.
     """
+    if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Iterable):
+        raise errors.usage(f"the states to merge are a {type(states).__name__}", "give a list: the state of every rank")
     states = [_one_checked(s) for s in states]
     if not states:
         raise errors.usage("no states to merge", "give the state of every rank")
@@ -49,8 +52,22 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
     if "of_all_ranks" in states[0] and all(s == states[0] for s in states):
         return states[0]  # ranks that continued from it saved it again, before their first items
     position = _core.merged([s["position"] for s in states])
-    whole = {"of_all_ranks": True} if len(states) > 1 else {}
-    return {"millrace": 1, "epoch": min(int(s["epoch"]) for s in states), "position": position, **whole}
+    merged = {"millrace": 1, "epoch": min(int(s["epoch"]) for s in states), "position": position}
+    if "divided" in states[0] and all(s.get("divided") == states[0]["divided"] for s in states):
+        merged["divided"] = states[0]["divided"]
+    return {**merged, "of_all_ranks": True} if len(states) > 1 else merged
+
+
+def _has_all_lanes(state: State) -> bool:
+    """Whether it is of all ranks: merged, or of a job of one rank."""
+    records = _records_of(state)
+    lanes, plan = records.get("lanes", []), records.get("plan", [])
+    return len(plan) > 2 and len(set(lanes[::5])) == plan[2]  # of a lane five numbers, the first its own
+
+
+def _records_of(state: State) -> dict[str, list[int]]:
+    """What a position says, by names; empty for a beginning."""
+    return json.loads(state["position"])["records"] if state["position"] is not None else {}  # type: ignore[no-any-return]
 
 
 def _one_checked(state: State) -> dict[str, Any]:
@@ -58,12 +75,33 @@ def _one_checked(state: State) -> dict[str, Any]:
             or not 0 <= state["epoch"] < 2**46 or not isinstance(state.get("position", 0), (str, type(None))):
         raise errors.error("bad_state", "not a state of a millrace loader", hint="give what state_dict() returned")
     if state["position"] is not None:
-        _core.check_state(state["position"])
+        _core.check_state(encodable(state["position"]))
     return dict(state)
 
 
 def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
     return merge_states(state) if isinstance(state, (list, tuple)) else _one_checked(state)
+
+
+def _known_from(resumed: Optional[State], division: Optional[list[int]]) -> int:
+    """The first epoch whose length is known, after a state. In one that was begun with another division the batches that a rank had are
+    not known, nor how its rest is divided."""
+    if resumed is None or resumed["position"] is None or division is None:
+        return 0
+    records, epoch = _records_of(resumed), int(resumed["epoch"])
+    if resumed.get("divided") == division and "lanes_skip" not in records:
+        return 0
+    own, lanes = [of for name, of in records.items() if name.startswith("epochs_of")], records.get("lanes", [])
+    if own:  # epoch_samples: first of the record, the samples given of the epoch
+        is_at_begin = not any(any(of[:1]) for of in own)
+    else:  # of a lane five numbers, the second its epoch, the third the samples given of that
+        has_same_lanes = records.get("plan", [])[2:3] == division[1:2] or division[:2] == [1, 0]
+        is_at_begin = has_same_lanes and set(lanes[1::5]) == set(records.get("lanes_epoch", [])) and \
+            not any(lanes[2::5] + records.get("lanes_base", []))
+    if is_at_begin:
+        return epoch
+    epochs = records.get("lanes_consumers", [])[1::2]  # in which the ranks were
+    return epoch + 1 + max(epochs, default=0) - min(epochs, default=0)
 
 
 class Epoch(Iterator[T]):
@@ -93,8 +131,12 @@ class Loader(Generic[T]):
 
     def __init__(self) -> None:
         self._run: Any = None
+        self._asked = False  # an item of it, not lengths or figures alone
         self._epoch = 0    # that the next item is of
         self._resumed: Optional[dict[str, Any]] = None
+        # By what the items of an epoch are divided among the ranks: a run that is made says it, if its epochs have a length.
+        self._division: Optional[list[int]] = None
+        self._known_from = 0  # the first epoch whose length is known
         self._last: Optional[tuple[dict[str, Any], dict[str, Any]]] = None  # counts and figures, once closed
         self._closed = False
         remember(self)
@@ -107,9 +149,17 @@ class Loader(Generic[T]):
         raise NotImplementedError
 
     def _begun(self) -> Any:
-        """The run, which is begun here if none is."""
+        """The run, to take an item from: from here on the state is its position."""
+        run = self._opened()
+        self._asked = True
+        return run
+
+    def _opened(self) -> Any:
+        """The run, which is made here if there is none. For lengths and figures: the state does not depend on who asks for these."""
         if self._closed:
             raise errors.usage("this loader is closed", "make a new one")
+        if self._run is not None and not self._asked and self._run.is_of_parent():
+            self._run = None  # nothing was taken from it before the fork
         if self._run is None:
             resumed, position = self._resumed, None
             if resumed is not None:
@@ -118,8 +168,22 @@ class Loader(Generic[T]):
             run = self._make_run(self._epoch if position is None else 0)
             if position is not None:
                 run.restore(position)
-            self._run = run
+            self._run, self._known_from = run, _known_from(resumed, self._division)
         return self._run
+
+    def _samples_in_epoch(self, or_what: str = "") -> int:
+        """Of this rank, as __len__() says. Raises TypeError.
+
+        Args:
+            or_what: what else than an index tells it, for the error.
+        """
+        samples: int = self._opened().samples_in(self._epoch)
+        if samples < 0:
+            raise TypeError(f"the number of samples is not known: give an index (`millrace index SHARDS -o train.json`){or_what}")
+        if self._epoch < self._known_from:
+            raise TypeError("the length of this epoch is not known: it was begun with another number of ranks, other lanes or another "
+                            "batch_size; that of the next epoch is")
+        return samples
 
     def _next(self) -> Optional[T]:
         item = self._take()
@@ -151,30 +215,40 @@ class Loader(Generic[T]):
         Of this rank: a job with several saves those of all ranks, and loads their list."""
         if self._closed:
             raise errors.usage("this loader is closed", "call state_dict() before close(), and before the end of a `with`")
-        if self._run is None:
+        if self._run is None or not self._asked:
             return {"millrace": 1, "position": None, **(self._resumed or {}), "epoch": self._epoch}
-        return {"millrace": 1, "epoch": self._epoch, "position": self._position()}
+        divided = {"divided": self._division} if self._division is not None and self._epoch >= self._known_from else {}
+        return {"millrace": 1, "epoch": self._epoch, "position": self._position(), **divided}
 
     def _position(self) -> str:
         """Of the run, after what was given."""
         return self._run.save()  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
-        """Continues from a position of the same data and options: the next item is the one that would have come.
+        """Continues from a position: with the same data and arguments, the next item is the one that would have come.
 
         Args:
             state: what state_dict() returned, or a list of what it returned on all ranks at the same step. With a
                 list, the number of ranks may be another one.
 
-        Raises BadStateError for what is not a state; and, at the next item, for one of other data or options."""
-        self._restart(_checked(state))
+        Raises BadStateError for what is not a state; and, at the next item, for one that was saved with other shards (their list as it is
+        written, the companions of a join, or an index with other lengths), another `seed` or `epoch`, another `train` (of samples():
+        `shuffle_shards`), with a shuffle where there is none or the reverse, with `epoch_samples` where there are none or the reverse, or
+        with other `lanes` on several ranks, unless it is the list of all.
+
+        Nothing else is compared: not what the shards hold, but for the beginning of one that was under way; nor the sizes of `shuffle`,
+        `batch_size` and `epoch_samples`, `size`, `label`, `fields`, `augment`, tables that are joined, or `on_error`. With another of
+        these the loader goes on at that place in the order, with items as the new argument makes them."""
+        checked = _checked(state)
+        # Any number of ranks may load it, and save it again before their first items: then they do not have the same lanes twice.
+        self._restart({**checked, "of_all_ranks": True} if _has_all_lanes(checked) else checked)
 
     def _restart(self, state: dict[str, Any]) -> None:
         if self._closed:
             raise errors.usage("this loader is closed", "make a new one")
         if self._run is not None:
             self._run.close()
-        self._run, self._resumed, self._epoch = None, state, int(state["epoch"])
+        self._run, self._asked, self._resumed, self._epoch = None, False, state, int(state["epoch"])
 
     def _for_worker(self) -> "Loader[T]":
         """A loader of the same data, not begun, at the beginning of the epoch that this one is in."""
@@ -194,17 +268,18 @@ class Loader(Generic[T]):
 
     def skipped(self) -> dict[str, Any]:
         """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
-        short), "lost" (of shards that could not be read; without an index an estimate), "damaged" (decoded with warnings), "left_out" and
+        short), "lost" (of shards that could not be read; without an index an estimate), "incomplete_shards" (not read whole, of which
+        nobody knows what they lack: there is no index), "damaged" (decoded with warnings), "left_out" and
         "without_companion" (that a joined shard or table does not have: with missing="skip", and with "none"),
         "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts.
         They are of what the loop was given; of samples, which are taken several at a time, up to 64 further."""
-        return self._last[0] if self._last is not None else self._begun().counts()
+        return self._last[0] if self._last is not None else self._opened().counts()
 
     def stats(self) -> dict[str, Any]:
         """Figures since the run began; times in seconds. "limit" says what limits the loop: "consumer" (the loop
         itself: a faster loader would change nothing), "decoding", "io thread", "reading", "host" (other programs use
         the CPUs); "stages" has each stage's items, bytes, and times."""
-        figures = dict(self._last[1] if self._last is not None else self._begun().stats())
+        figures = dict(self._last[1] if self._last is not None else self._opened().stats())
         figures["limit"] = limit_of(figures)
         return figures
 

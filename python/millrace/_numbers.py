@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 import os
 from typing import Any, Optional
@@ -42,10 +43,18 @@ def patterns(name: str, value: Any) -> str:
     return "".join(c.lower() if c.isascii() else c for c in text(name, value))
 
 
-def text(name: str, value: Any) -> str:
-    """A text. Refuses others, naming the argument."""
+def text(name: str, value: Any, otherwise: str = "give a text") -> str:
+    """A text, which may hold the bytes of a file's name. Refuses others, naming the argument.
+
+    Args:
+        otherwise: what to do, for the error.
+    """
     if not isinstance(value, str):
-        raise errors.usage(f"{name} is {value!r}", "give a text")
+        raise errors.usage(f"{name} is {value!r}", otherwise)
+    try:
+        value.encode(errors="surrogateescape")
+    except UnicodeEncodeError as why:
+        raise errors.usage(f"{name} is {value!r}, which has half a character at {why.start}", otherwise) from None
     return value
 
 
@@ -53,11 +62,35 @@ def path(name: str, value: Any) -> str:
     """A path or URL as a text. Refuses others, naming the argument."""
     if not isinstance(value, (str, os.PathLike)):
         raise errors.usage(f"{name} is {value!r}", "give a path or URL")
-    return os.fsdecode(value)
+    return text(name, os.fsdecode(value), "give a path or URL")
+
+
+def encodable(value: Any) -> str:
+    """A value as a text that the engine takes, which refuses what it does not know: halves of characters become escapes."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def one_of(name: str, value: Any, names: tuple[str, ...]) -> str:
+    """One of these texts. Refuses others, naming the argument: also arrays, which do not compare to one truth."""
+    if not isinstance(value, str) or value not in names:
+        shown = [repr(n) for n in names]
+        raise errors.usage(f"{name} is {value!r}", f"give {', '.join(shown[:-1])} or {shown[-1]}")
+    return value
+
+
+def share(name: str, value: Any, most: float) -> float:
+    """A number from 0 on. Refuses others, naming the argument and its range."""
+    if not isinstance(value, numbers.Real) or not 0 <= value <= most:
+        raise errors.usage(f"{name} is {f'{value:g}' if isinstance(value, float) else repr(value)}", f"{name} takes 0 to {most:g}")
+    return float(value)
 
 
 def flag(name: str, value: Any) -> bool:
     """True or False. Refuses others, naming the argument: "no" is true in Python."""
-    if isinstance(value, str) or value not in (True, False):
+    try:
+        is_flag = not isinstance(value, str) and bool(value in (True, False))
+    except Exception:  # of an array, which does not compare to one truth
+        is_flag = False
+    if not is_flag:
         raise errors.usage(f"{name} is {value!r}", "give True or False")
     return bool(value)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import flag, path, patterns, whole
+from ._numbers import encodable, flag, path, patterns, whole
 from .options import skip
 
 Shards = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -24,7 +24,7 @@ def place(rank: Rank) -> tuple[int, int]:
     variables of the launcher (torchrun, Slurm, MPI, ...), else (0, 1). In a worker of a DataLoader, its part of that."""
     if isinstance(rank, Divided):
         return rank[0], rank[1]
-    if rank != "auto":
+    if not isinstance(rank, str) or rank != "auto":
         if not isinstance(rank, (tuple, list)) or len(rank) != 2:
             raise errors.usage(f"rank is {rank!r}", "give 'auto' or (rank, number of ranks)")
         of = whole("the number of ranks", rank[1], 1, 65536)
@@ -44,7 +44,7 @@ def job_rank() -> tuple[int, int]:
 
 def known_rank(rank: Rank) -> Rank:
     """The rank as a process without torch.distributed has to be told it, such as a worker that is spawned."""
-    return (_distributed() or rank) if rank == "auto" else rank
+    return (_distributed() or rank) if isinstance(rank, str) and rank == "auto" else rank
 
 
 def _distributed() -> Optional[tuple[int, int]]:
@@ -82,7 +82,7 @@ def names(shards: Shards) -> list[str]:
     for one in shards:
         if not isinstance(one, (str, os.PathLike)):
             raise errors.usage(f"{one!r} among the shards", _SHARDS)
-        out.append(os.fsdecode(one))
+        out.append(path("one of the shards", one))
     if not out:
         raise errors.usage("an empty list of shards", _SHARDS)
     return out
@@ -121,7 +121,7 @@ def byte_count(name: str, size: Union[int, str, None]) -> int:
         number = int(size)  # 4e9
     if isinstance(size, str):
         try:
-            number = _core.parse_bytes(size)
+            number = _core.parse_bytes(encodable(size))
         except errors.Error as why:
             raise errors.usage(f"{name} is {size!r}", why.hint or f"give {instead}a whole number of bytes") from None
     return whole(name, number, instead=instead)
@@ -129,7 +129,7 @@ def byte_count(name: str, size: Union[int, str, None]) -> int:
 
 def thread_count(threads: Union[int, str]) -> int:
     """Threads: a number, or 0 for "auto". In a worker of a DataLoader, "auto" is one."""
-    if threads == "auto":
+    if isinstance(threads, str) and threads == "auto":
         return 1 if _worker() is not None else 0
     return whole("threads", threads, instead="'auto' or ")
 
@@ -142,9 +142,11 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     spec.shards = names(shards)
     spec.rank, spec.world_size = place(rank)
     spec.seed, spec.epoch = whole("seed", seed), epoch
-    spec.lanes = spec.world_size if lanes == -1 else whole("lanes", lanes)
+    spec.lanes = whole("lanes", lanes)
+    if spec.lanes == -1:
+        spec.lanes = spec.world_size
     spec.shuffle = whole("shuffle", shuffle)
-    spec.shuffle_shards, spec.fields = flag("the order of shards (shuffle_shards, train)", shuffle_shards), patterns("fields", fields)
+    spec.shuffle_shards, spec.fields = flag("shuffle_shards", shuffle_shards), patterns("fields", fields)
     if shuffle_seed is not None:
         spec.shuffle_seed = whole("seed of the shuffle", shuffle_seed, 0, 2**64 - 1)
     spec.memory, spec.threads = byte_count("memory", memory), thread_count(threads)
@@ -159,6 +161,13 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     return spec
 
 
+def division_of(spec: _core.Spec) -> list[int]:
+    """By what the samples of an epoch are divided among the ranks: their number, and that of lanes, as the engine counts them."""
+    if spec.world_size == 1 and spec.epoch == "exact":
+        return [1, 0]  # it has all samples, whatever the lanes
+    return [spec.world_size, spec.lanes if spec.lanes > 0 else -(-8 // spec.world_size) * spec.world_size]
+
+
 def check_epoch(epoch: Any) -> None:
     """Refuses an epoch mode that there is not."""
-    _core.check_epoch(epoch if isinstance(epoch, str) else str(epoch))
+    _core.check_epoch(encodable(epoch))

@@ -87,6 +87,34 @@ globals().update({c.__name__: c for c in _CLASSES.values()})
 __all__ += [c.__name__ for c in _CLASSES.values()]
 
 
+# What the engine says of stages, records and options: (kind, how its message begins, and instead; its whole hint, and instead). The names
+# of files and keys are never reworded.
+_WORDS = (
+    ("bad_state", r"the ranks' states have different records .* of rank (\d+) of (\d+), of a stage of the program",
+     r"two different states are of rank \1 of \2", ".*", "give the state of every rank once, all of one step"),
+    ("bad_state", "the saved state has a record shuffle of its lanes, which cannot be resumed with another number of lanes",
+     "the state was saved with a shuffle and with other lanes, and this loader has no shuffle", ".*",
+     "give it the shuffle, and as many lanes or others; or begin without the state"),
+    ("bad_state", r"the saved state has a record (\S+) of its lanes, which cannot be resumed with another number of lanes",
+     r"the state has what '\1' saved of each lane, which cannot be continued with another number of lanes", ".*", r"\g<0>"),
+    ("too_many_skipped", "", "", "error policy report names a file for a list of the skipped samples",
+     "mr.skip(report=FILE) lists the skipped samples"),
+    ("no_memory", "the plan needs", "the loader needs",
+     "(set memory to .*), or lower the batch size, the read extent or the number of lanes",
+     r"\1, or lower lanes (of an ImageLoader also batch_size)"),
+)
+
+
+def _reworded(kind: str, message: str, hint: str) -> tuple[str, str]:
+    """A message of the engine and the hint at its end, as Python's arguments are called."""
+    for of, happened, said, advice, to_do in _WORDS:
+        begin, end = re.match(f"{kind}: {happened}", message), re.fullmatch(advice, hint)
+        if kind == of and begin and end and message.endswith(hint):
+            between, hint = message[begin.end():len(message) - len(hint)], end.expand(to_do)
+            return f"{kind}: {begin.expand(said)}{between}{hint}", hint
+    return message, hint
+
+
 def make(kind: str, message: str, url: str = "", offset: int | None = None, key: str = "", hint: str = "",
          retryable: bool = False, skippable: bool = False, exit_code: int = 1, errno: int = 0) -> Error:
     """The exception for an error of the engine, which gives all of this itself. Errors made in Python: `error`.
@@ -94,6 +122,11 @@ def make(kind: str, message: str, url: str = "", offset: int | None = None, key:
     Args:
         errno: of the system's call that failed; 0: none.
     """
+    return _made(kind, *_reworded(kind, message, hint), url, offset, key, retryable, skippable, exit_code, errno)
+
+
+def _made(kind: str, message: str, hint: str, url: str, offset: int | None, key: str, retryable: bool, skippable: bool, exit_code: int,
+          errno: int) -> Error:
     made = _CLASSES.get(kind, Error)(message)
     if isinstance(made, OSError):
         made.filename = url or None
@@ -116,7 +149,7 @@ def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "",
     """
     where = redacted(url)
     line = f"{kind}: {what}" + (f", at {where}" if where else "") + (f", key {key}" if key else "") + (f"; {hint}" if hint else "")
-    return make(kind, " ".join(line.split("\n")), where, key=key, hint=hint, exit_code=_EXIT_CODES.get(kind, 1), errno=errno)
+    return _made(kind, " ".join(line.split("\n")), hint, where, None, key, False, False, _EXIT_CODES.get(kind, 1), errno)
 
 
 def redacted(url: str) -> str:

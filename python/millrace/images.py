@@ -9,8 +9,8 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, _device, errors
 from ._loader import Loader
-from ._numbers import flag, text, whole
-from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, known_rank, names
+from ._numbers import flag, one_of, text, whole
+from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, division_of, known_rank, names
 from .joins import Join, joins_of
 from .options import Augment, skip
 
@@ -55,8 +55,7 @@ class Batch(tuple):  # type: ignore[type-arg]
 
 
 def _uses_torch(output: str) -> bool:
-    if output not in ("auto", "torch", "numpy"):
-        raise errors.usage(f"output is {output!r}", "give 'torch', 'numpy' or 'auto'")
+    one_of("output", output, ("torch", "numpy", "auto"))
     uses_torch = output == "torch" or (output == "auto" and importlib.util.find_spec("torch") is not None)
     needed = "torch" if uses_torch else "numpy"
     if importlib.util.find_spec(needed) is None:
@@ -80,8 +79,9 @@ class ImageLoader(Loader[Batch]):
             these; or one index of `millrace index`, a path or URL that ends in .json, which knows the number of samples.
         batch_size: images in a batch, 1 to 2^20.
         size: width and height of the images, in pixels.
-        train: random-resized-crop and flip, in a permuted order of shards. False: resize and centre crop, in the
-            list's order.
+        train: random-resized-crop and flip, in a permuted order of shards. False: resize and centre crop, and shards are not
+            permuted; but 8 `lanes` of them are read at once, so a batch has a sample of each in turn. The order of the list, shard by
+            shard, comes with `lanes=-1` on one rank; with any lanes, `batch.keys` says which images a batch has.
         resize: without `train`, the shorter side before the centre crop, in pixels; 0: size x 256 / 224.
         label: the class: "auto" (the first of cls, cls2, index, inx, id), an extension, "json:A.B", or "none".
         classes: above 0: labels outside [0, classes) are errors.
@@ -96,7 +96,8 @@ class ImageLoader(Loader[Batch]):
         drop_last: leaves out batches that the end of an epoch cuts short.
         rank: "auto" (torch.distributed, else torchrun's, Slurm's or MPI's variables), or (rank, number of ranks).
         lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on;
-            -1: one for each rank, which reads its shards one after the other.
+            -1: one for each rank, which reads its shards one after the other. Samples come from the lanes in turn, so more than one
+            lane is never the list's order, with `train=False` either.
         device: "cuda" or "cuda:N": images and labels come on that GPU, by pinned memory and a stream of copies, while it
             works on the batch before; work on torch's current stream waits for them. The loop's thread copies each batch to the
             pinned memory: 38 MB for 256 images of 224 pixels, at the rate of one thread. None: in memory. Needs torch.
@@ -131,6 +132,7 @@ class ImageLoader(Loader[Batch]):
                  on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False,
                  join: Union[None, str, Join, Iterable[Union[str, Join]]] = None) -> None:
         check_epoch(epoch)
+        flag("train", train)
         if augment is not None and not train:
             raise errors.usage("augment without train", "leave out one of them")
         super().__init__()
@@ -192,6 +194,7 @@ class ImageLoader(Loader[Batch]):
             self._warned = True
             warnings.warn("millrace decodes in threads: DataLoader(..., num_workers=0) is faster than worker processes, "
                           "which copy every batch", stacklevel=4)
+        self._division = [*division_of(spec), spec.batch_size, int(spec.drop_last)]
         return _core.ImageRun(spec)
 
     def _take(self) -> Optional[Batch]:
@@ -236,12 +239,10 @@ class ImageLoader(Loader[Batch]):
         return images if self._normalizer is None else self._normalizer(images), labels
 
     def __len__(self) -> int:
-        """Batches of this rank in the epoch that the loader is in, if no sample is skipped. Raises TypeError if that is
-        not known: give an index (`millrace index SHARDS -o train.json`) or `epoch_samples`."""
-        samples: int = self._begun().samples_in(self._epoch)
-        if samples < 0:
-            raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`) "
-                            "or epoch_samples")
+        """Batches of this rank in the epoch that the loader is in, those that were given with them, if no sample is skipped. Raises
+        TypeError if that is not known: give an index (`millrace index SHARDS -o train.json`) or `epoch_samples`. It is not known
+        either of an epoch that is continued with another number of ranks, other lanes or another batch_size; of the next one it is."""
+        samples = self._samples_in_epoch(" or epoch_samples")
         size: int = self._options["images"]["batch_size"]
         drop: bool = self._options["images"]["drop_last"]
         return samples // size if drop else -(-samples // size)

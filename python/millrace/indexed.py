@@ -78,7 +78,12 @@ class IndexedDataset:
         Raises KeyError if there is none, TypeError for what is no text, and UnsupportedError for an index without offsets."""
         if not isinstance(key, str):
             raise TypeError(f"the key is {key!r}: give a text, find('n01440764_10026'); the sample with a number is ds[number]")
-        number = self._data().find(key, patterns("first", first))
+        first = patterns("first", first)
+        try:
+            key.encode(errors="surrogateescape")
+        except UnicodeEncodeError:  # half a character, which no key has
+            raise KeyError(key) from None
+        number = self._data().find(key, first)
         if number < 0:
             raise KeyError(key)
         return number

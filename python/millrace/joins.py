@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import path, patterns, text
+from ._numbers import one_of, path, patterns, text
 from ._tables import ENDINGS, LINES, Chooser, Columns, bad, bytes_of, ending_of, json_of, key_of, rows_of
 
 Fields = Mapping[str, Union[bytes, str]]
@@ -29,7 +29,8 @@ class Join:
             metadata files have it, the extension is left out. For shards the key alone.
         missing: a sample without a companion is an "error" of that sample (MissingFieldError, or NotFoundError without the
             shard), as on_error says; "skip" leaves it out, "none" gives it without the fields. Both are counted (skipped()).
-        fields: patterns of the fields, or columns, to add, "txt;seg.*"; empty: all. Upper case is as lower case.
+        fields: patterns of the fields, or columns, to add, "txt;seg.*"; empty: all. Upper case is as lower case. Of shards they are
+            needed where `samples(fields=...)` chooses fields of the main shard.
 
     A column of a table becomes a field of bytes, as a file KEY.COLUMN would be: texts in UTF-8, numbers as texts, lists and
     objects as JSON, nothing for null. JSON lines become one field, `json`, with the whole line, unless `fields` names columns
@@ -42,32 +43,40 @@ class Join:
     """
 
     def __init__(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> None:
-        if missing not in ("error", "skip", "none"):
-            raise errors.usage(f"missing is {missing!r}", "give 'error', 'skip' or 'none'")
+        one_of("missing", missing, ("error", "skip", "none"))
         self.companion: Union[str, Mapping[str, Fields]] = \
             companion if isinstance(companion, Mapping) else path("companion", companion)
         self.on, self.missing, self.fields = text("on", on), missing, patterns("fields", fields)
         self._table: Optional[_core.Table] = None
+        self._added: dict[str, None] = {}  # the fields of the table, once it is read
         name = self.companion
         if isinstance(name, str) and "{}" not in name and ending_of(name) is None:
             raise errors.usage(f"join({errors.redacted(name)!r})", "name shards with {} for the name of the main shard, "
                                f"'captions/{{}}.tar', or a table: {', '.join(ENDINGS)}")
-        if not self._is_table() and on != "key":
+        if not self.is_table() and on != "key":
             raise errors.usage(f"join({errors.redacted(str(name))!r}, on={on!r})",
                                "shards are joined by the key of samples: leave out `on`")
 
-    def _is_table(self) -> bool:
+    def is_table(self) -> bool:
+        """Whether it is a table, rather than shards."""
         return isinstance(self.companion, Mapping) or "{}" not in self.companion
 
     def apply(self, spec: _core.Spec) -> None:
         """Adds it to a spec. Reads the table, the first time."""
-        if not self._is_table():
+        if not self.is_table():
             assert isinstance(self.companion, str)
             spec.add_join(self.companion, self.missing, self.fields)
             return
         if self._table is None:
             self._table = self._read()
         spec.add_table(self._table, self.missing)
+
+    def patterns(self) -> Optional[str]:
+        """Of the fields that it adds; of a table known once it was applied. None: not known, they may be any."""
+        if self.is_table():
+            # A ';' would end the pattern, and a '?' is any character.
+            return ";".join(field.replace(";", "?") for field in self._added)
+        return self.fields if self.fields.strip("*;") else None
 
     def _read(self) -> _core.Table:
         table, name = _core.Table(), self.companion if isinstance(self.companion, str) else ""
@@ -89,6 +98,7 @@ class Join:
             if not table.add(key, fields):
                 raise errors.error("duplicate_field", f"{place} has the key of one before it", url=name, key=key,
                                    hint="remove one of them")
+            self._added.update(dict.fromkeys(field for field, _ in fields))
         return table
 
     def _row_of_mapping(self, chooser: Chooser, item: tuple[Any, Any]) -> Row:
@@ -108,7 +118,7 @@ class Join:
         return key_of(row[chooser.key_of(tuple(row))], self.on == "file_name"), [("json", line.encode())]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None}
+        return {**self.__dict__, "_table": None, "_added": {}}
 
     def __repr__(self) -> str:
         return f"<millrace.Join of {errors.redacted(self.companion) if isinstance(self.companion, str) else 'a table'!r}>"

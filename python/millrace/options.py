@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from . import _core, errors
-from ._numbers import path, whole
+from ._numbers import encodable, path, share, whole
 
 _ALL = 2**64 - 1
+_JITTER = {"brightness": 255.0, "contrast": 255.0, "saturation": 255.0, "hue": 0.5, "jitter": 1.0}  # and the most of each
 _PART = "a part as a float from 0.0 to 1.0, or "
 
 
@@ -57,13 +57,15 @@ class Augment:
     Args:
         policy: "none", "autoaugment" (ImageNet's), "randaugment" or "trivialaugment" (wide).
         ops, magnitude: of "randaugment": operations on an image, 0 to 16, and their strength, 0 to 30.
-        brightness, contrast, saturation: colour jitter: each factor is drawn from [1 - x, 1 + x].
+        brightness, contrast, saturation: colour jitter: each factor is drawn from [1 - x, 1 + x], x from 0 to 255.
         hue: the same in turns of the colour wheel, at most 0.5.
         jitter: the part of the images with colour jitter.
         gray, solarize, blur, erase: parts of the images that are made gray, solarised from 128 on, blurred (Gaussian,
             23 pixels, sigma 0.1 to 2), or have a random box erased.
         least_area: of the random crop, as a part of the image.
         flip: part of the images that are mirrored.
+
+    Raises UsageError for what is out of its range.
     """
 
     policy: str = "none"
@@ -82,16 +84,18 @@ class Augment:
     flip: float = 0.5
 
     def apply(self, spec: _core.Spec) -> None:
-        """Sets it in a spec. The engine checks the ranges when the run begins."""
-        for argument in fields(self):
-            given = getattr(self, argument.name)
-            if isinstance(argument.default, float) and not (isinstance(given, numbers.Real) and abs(given) < 1e300):
-                raise errors.usage(f"{argument.name} of Augment is {given!r}", "give a number")
+        """Sets it in a spec."""
+        spec.set_changes(self._changes())
+        spec.set_crop(*(share(name, getattr(self, name), 1) for name in ("least_area", "flip")))
+
+    def __post_init__(self) -> None:
+        self.apply(_core.Spec())  # refuses what is out of its range
+
+    def _changes(self) -> _core.Changes:
         changes = _core.Changes()
-        changes.set_policy(str(self.policy))
+        changes.set_policy(encodable(self.policy))
         changes.randaugment_ops, changes.randaugment_magnitude = whole("ops", self.ops), whole("magnitude", self.magnitude)
         for name in changes.shares():
-            changes.set_share(name, getattr(self, name))
-        changes.set_jitter(self.brightness, self.contrast, self.saturation, self.hue, self.jitter)
-        spec.set_changes(changes)
-        spec.set_crop(self.least_area, self.flip)
+            changes.set_share(name, share(name, getattr(self, name), 1))
+        changes.set_jitter(*(share(name, getattr(self, name), most) for name, most in _JITTER.items()))
+        return changes

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 from . import _core, errors
 from ._loader import Loader
 from ._numbers import flag
-from ._spec import Rank, Shards, check_epoch, common, described, known_rank, names
+from ._spec import Rank, Shards, check_epoch, common, described, division_of, known_rank, names
 from .joins import Companion, Join
 from .options import skip
 
@@ -22,6 +22,16 @@ class SampleLoader(Loader[Sample]):
         super().__init__()
         self._shards, self._options = names(shards), options
         self._spec(0)
+        self._refuse_unknown_fields()
+
+    def _refuse_unknown_fields(self) -> None:
+        """The engine chooses fields after the join: it has to be told those that are joined, or it would take them away."""
+        fields = self._options["fields"]
+        unknown = next((j for j in self._options["joins"] if not j.is_table() and j.patterns() is None), None)
+        if fields and unknown is not None:
+            shards = errors.redacted(str(unknown.companion))
+            raise errors.usage(f"samples(fields={fields!r}) joined with {shards!r}, whose fields are not named",
+                               f"name them, join({shards!r}, fields='txt'): the fields of samples() are of the main shard alone")
 
     def _spec(self, first_epoch: int) -> _core.Spec:
         more = {"decodes", "orient"}
@@ -35,6 +45,9 @@ class SampleLoader(Loader[Sample]):
         spec = self._spec(first_epoch)
         for one in self._options["joins"]:
             one.apply(spec)
+        if spec.fields:
+            spec.fields = ";".join([spec.fields, *(p for j in self._options["joins"] if (p := j.patterns()))])
+        self._division = division_of(spec)
         return _core.SampleRun(spec)
 
     def _take(self) -> Optional[Sample]:
@@ -45,7 +58,8 @@ class SampleLoader(Loader[Sample]):
 
     def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "SampleLoader":
         """A loader, at its beginning, of the same samples with the fields that other shards, "captions/{}.tar", or a table have
-        under their keys. Arguments as in `Join`."""
+        under their keys. Arguments as in `Join`. Where samples() was given `fields`, which are of the main shard alone, a join of
+        shards needs its own."""
         return self.joined([Join(companion, on, missing, fields)])
 
     def joined(self, joins: list[Join]) -> "SampleLoader":
@@ -53,12 +67,10 @@ class SampleLoader(Loader[Sample]):
         return SampleLoader(self._shards, {**self._options, "joins": [*self._options["joins"], *joins]})
 
     def __len__(self) -> int:
-        """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
-        known: give an index (`millrace index SHARDS -o train.json`)."""
-        known: int = self._begun().samples_in(self._epoch)
-        if known < 0:
-            raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`)")
-        return known
+        """Samples of this rank in the epoch that the loader is in, those that were given with them, if none is skipped. Raises
+        TypeError if that is not known: give an index (`millrace index SHARDS -o train.json`). It is not known either of an epoch that
+        is continued with another number of ranks or other lanes; of the next one it is."""
+        return self._samples_in_epoch()
 
     def _pickled(self) -> dict[str, Any]:
         return {"shards": self._shards, "options": {**self._options, "rank": known_rank(self._options["rank"])}}
@@ -97,11 +109,13 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     `.join("captions/{}.tar")` adds fields of other shards, or of a table: see `Join`.
 
     Args:
-        fields: patterns of the extensions to keep, "jpg;json"; empty: all. Extensions are in lower case: "JPG" is "jpg".
+        fields: patterns of the extensions to keep, "jpg;json"; empty: all. Extensions are in lower case: "JPG" is "jpg". They are of
+            these shards: join() has `fields` of its own.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
-        lanes: as in ImageLoader; -1: samples come shard by shard, in the order of the list.
+        lanes: as in ImageLoader. With -1 and `shuffle_shards=False`, on one rank, samples come in the order of the list.
         orient: turns decoded images as EXIF demands.
-        shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
+        shuffle_shards: permutes the list of shards in each epoch. False: it is not permuted; but 8 `lanes` of shards are read at
+            once, a sample of each in turn. The order of the list, shard by shard, comes with `lanes=-1`, on one rank.
 
     The others as in ImageLoader. Errors, epochs and positions too.
     """

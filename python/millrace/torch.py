@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
@@ -61,19 +62,27 @@ class Lockstep(Generic[T]):
             raise errors.error("peer_lost", f"another rank is gone: {why}", hint="see that rank's message") from why
         return int(of_all)
 
+    def _gathered(self, mine: Any) -> list[Any]:
+        """Of all ranks, in their order. Collective."""
+        of_all: list[Any] = [mine]
+        if self._group is not None:
+            of_all *= torch.distributed.get_world_size(self._group)
+            torch.distributed.all_gather_object(of_all, mine, group=self._group)
+        return of_all
+
     def _states(self) -> list[dict[str, Any]]:
         """Of all ranks, in their order. Collective."""
+        # Where some have begun, as a program that looks at a rank's first item does, the others do too: their states are then alike.
+        has_begun = getattr(self.loader, "_asked", False)
+        begins = any(self._gathered(has_begun))
         mine, failed = None, None
         try:
-            if self._failed is not None:
-                self.loader._begun()  # those of the others are positions of loaders that have begun
+            if begins and not has_begun:
+                self.loader._begun()
             mine = self.loader.state_dict()
         except Exception as why:  # the others must not wait for this rank
             failed = why
-        states: list[Any] = [mine]
-        if self._group is not None:
-            states *= torch.distributed.get_world_size(self._group)
-            torch.distributed.all_gather_object(states, mine, group=self._group)
+        states = self._gathered(mine)
         if failed is not None:
             raise failed
         if None in states:
@@ -88,8 +97,7 @@ class Lockstep(Generic[T]):
             mine = self.loader.state_dict()
         except Exception:  # comes again with the first item
             pass
-        states: list[Any] = [mine] * torch.distributed.get_world_size(self._group)
-        torch.distributed.all_gather_object(states, mine, group=self._group)
+        states = self._gathered(mine)
         if None in states or len({json.loads(s["position"])["records"]["plan"][0] for s in states}) > 1:
             return  # each has shards of its own
         try:
@@ -135,7 +143,7 @@ class Lockstep(Generic[T]):
 
     def __len__(self) -> int:
         """The loader's length. An epoch has at most that many items, and fewer where another rank has fewer. Raises TypeError if the
-        loader's length is not known."""
+        loader's length is not known, as in an epoch that another number of ranks continues."""
         return len(self.loader)  # type: ignore[arg-type]
 
     @property
@@ -175,11 +183,14 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
     Batches are made by the loader: `batch_size=None` is needed, and without it the first batch raises UsageError. Their order too:
     `shuffle` and `sampler` are refused. A `collate_fn` gets one batch at a time. With `num_workers=0` they come without a copy. Workers
     divide the shards among themselves, each with a decoding thread; what they give is copied between processes, and their
-    positions cannot be saved; nor has the program's loader their counts and figures. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
-    loop, or each has the same order. torchdata's StatefulDataLoader saves that of `num_workers=0`.
+    positions cannot be saved; nor has the program's loader their counts and figures, nor the DataLoader a length. They begin with the
+    epoch that the program's loader is in, so call its set_epoch(n) before each loop, or each has the same order. torchdata's
+    StatefulDataLoader saves that of `num_workers=0`.
     """
 
     def __init__(self, loader: Loader[Any]) -> None:
+        if not hasattr(loader, "state_dict") or not hasattr(loader, "epoch"):
+            raise errors.usage(f"an IterableDataset of {loader!r}", "give a loader of millrace")
         super().__init__()
         self.loader = loader
 
@@ -190,6 +201,11 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
         return iter(self.loader)
 
     def __len__(self) -> int:
+        """The loader's length. Raises TypeError if that is not known, and where a DataLoader with workers asks, each of which ends with a
+        batch of its own: how many they give together is known to none."""
+        asks = sys._getframe(1).f_locals.get("self")
+        if isinstance(asks, torch.utils.data.DataLoader) and asks.num_workers > 0:
+            raise TypeError("the length of a DataLoader whose workers divide the shards is not known: give it num_workers=0")
         return len(self.loader)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:

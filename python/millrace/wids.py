@@ -26,6 +26,7 @@ from itertools import accumulate
 from typing import IO, Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
+from ._numbers import whole
 from ._spec import _distributed, content_of, is_url
 from .indexed import IndexedDataset
 
@@ -330,6 +331,7 @@ class ChunkedSampler(_Sampler):
         if num_samples is None or isinstance(num_samples, int):
             num_samples = 0, len(dataset) if num_samples is None else num_samples
         first, end = num_samples
+        chunksize = whole("chunksize", chunksize, 1, 2**62)
         self.dslength_per_replica = dslength_per_replica if dslength_per_replica > 0 else end - first
         super().__init__([(i, min(i + chunksize, end)) for i in range(first, end, chunksize)], seed, shuffle, shufflefirst)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import traceback
+import warnings
+import weakref
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
@@ -32,7 +36,49 @@ def encoded(extension: str, value: Any) -> bytes:
     raise errors.usage(f"a field '{extension}' of type {type(value).__name__}", "encode it to bytes")
 
 
-class ShardWriter:
+_open: "weakref.WeakSet[Closing]" = weakref.WeakSet()
+
+
+class Closing:
+    """A writer that is closed for a program which forgot to, as Python does it with files: when it is collected or when the
+    interpreter ends, with a ResourceWarning. In a process that was forked, it is left to the parent."""
+
+    _process = 0  # that is to close it; 0: none
+
+    def close(self) -> Any:
+        """Completes what was written."""
+        raise NotImplementedError
+
+    def _must_be_closed(self, what: str) -> None:
+        self._what, self._process = what, os.getpid()
+        _open.add(self)
+
+    def _close_for_program(self) -> None:
+        if not self._process or self._process != os.getpid():
+            return
+        self._process = 0
+        try:
+            warnings.warn(f"{type(self).__name__}({self._what!r}) was not closed, and is completed only now; write "
+                          f"`with {type(self).__name__}(...) as out:`, or call close()", ResourceWarning, stacklevel=3, source=self)
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        self._close_for_program()
+
+
+def _close_all() -> None:
+    for one in list(_open):
+        try:
+            one._close_for_program()
+        except Exception:  # the others are to be complete all the same
+            traceback.print_exc()
+
+
+atexit.register(_close_all)
+
+
+class ShardWriter(Closing):
     """Writes samples into shards, which appear under their names when they are complete.
 
         with mr.ShardWriter("out/train-%06d.tar", max_count=10_000) as out:
@@ -45,6 +91,9 @@ class ShardWriter:
         start_shard: the number of the first.
         overwrite: replaces shards that are there.
 
+    Close it, or use it in a `with`: an exception in it removes the shard that is not complete. Where neither is done, the last shard
+    is completed when the writer is collected or the interpreter ends, with a ResourceWarning.
+
     Any thread may write: samples of several threads come in the order of their calls.
 
     Raises subclasses of `millrace.Error`: UsageError for a sample that readers would not read as it was written.
@@ -56,11 +105,13 @@ class ShardWriter:
             path("pattern", pattern), whole("max_count", max_count), whole("max_size", max_size),
             whole("start_shard", start_shard), flag("overwrite", overwrite))
         self._written: list[dict[str, Any]] = []
+        self._must_be_closed(os.fsdecode(pattern))
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes {"__key__": ..., extension: value, ...}; values as in `encoded`. Other names that begin with "__" are
         left out."""
-        if self._out is None:
+        out = self._out
+        if out is None:
             raise errors.usage("this writer is closed", "make a new one")
         if not isinstance(sample, Mapping) or not isinstance(sample.get("__key__"), str):
             raise errors.usage("a sample without a '__key__' that is a text", 'write {"__key__": "n0001", "jpg": jpeg}')
@@ -68,7 +119,7 @@ class ShardWriter:
         if wrong:
             raise errors.usage(f"the extension {wrong[0]!r} of sample '{sample['__key__']}'", "extensions are texts")
         fields = [(k.lower(), encoded(k, v)) for k, v in sample.items() if not k.startswith("__")]
-        self._out.write(sample["__key__"], fields)
+        out.write(sample["__key__"], fields)
 
     @property
     def shards(self) -> list[dict[str, Any]]:
@@ -77,6 +128,7 @@ class ShardWriter:
 
     def close(self) -> list[dict[str, Any]]:
         """Completes the last shard. Returns all of them."""
+        self._process = 0
         if self._out is not None:
             self._written = self._out.close()
             self._out = None
@@ -89,4 +141,4 @@ class ShardWriter:
         if kind is None:
             self.close()
         else:
-            self._out = None  # removes the shard that is not complete
+            self._process, self._out = 0, None  # removes the shard that is not complete

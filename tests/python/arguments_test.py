@@ -20,7 +20,7 @@ def samples(**options):
 
 
 def augmented(**options):
-    images(augment=mr.Augment(**{"policy": "randaugment"} | options))
+    mr.Augment(**{"policy": "randaugment"} | options)
 
 
 def written(**options):
@@ -87,6 +87,53 @@ class Arguments(Case):
         joined = mr.samples(URLS).join(table, missing="skip", fields="TEXT")
         self.assertEqual([(s["text"], "other" in s) for s in joined], [(b"a dog", False)])
 
+    def test_halves_of_characters_are_refused(self):
+        half = "a\ud800"
+        key = next(iter(mr.samples(URLS)))["__key__"]
+        data = mr.IndexedDataset("train.json")
+        for name, call in (("shards", lambda: mr.samples(half)), ("shards", lambda: mr.samples([URLS, half])),
+                           ("fields", lambda: samples(fields=half)), ("label", lambda: images(label=half)),
+                           ("images", lambda: images(images=half)), ("cache", lambda: images(cache=half)),
+                           ("memory", lambda: images(memory=half)), ("epoch", lambda: images(epoch=half)),
+                           ("index", lambda: mr.IndexedDataset(half)), ("report", lambda: mr.skip(report=half)),
+                           ("policy", lambda: mr.Augment(policy=half)), ("first", lambda: data.find(key, half)),
+                           ("companion", lambda: mr.Join(half + "{}.tar")), ("companion", lambda: mr.Join(half + ".csv")),
+                           ("on", lambda: mr.Join("a.csv", on=half)), ("fields", lambda: mr.Join("{}.tar", fields=half)),
+                           ("log level", lambda: mr.set_log_level(half))):
+            with self.assertRaisesRegex(mr.UsageError, rf"\b{name}\b.*a\\+ud800", msg=name):
+                call()
+        for look_up in data.find, data.__getitem__:
+            with self.assertRaises(KeyError):
+                look_up(half)
+        with self.assertRaises(mr.BadStateError):
+            loader().load_state_dict({"millrace": 1, "epoch": 0, "position": half})
+
+    def test_arrays_and_lists_where_one_text_or_truth_is_wanted_are_refused(self):
+        class Pair:
+            """As an array of two numbers: its comparisons have no truth."""
+            def __eq__(self, other):
+                return self
+            def __bool__(self):
+                raise ValueError("the truth of a pair")
+            __hash__ = None
+        for wrong in Pair(), ["torch"]:
+            for name in "train", "drop_last", "resync", "output", "threads", "rank", "lanes", "epoch", "dtype", "device":
+                with self.assertRaisesRegex(mr.UsageError, rf"\b{name}\b", msg=name):
+                    loader(**{name: wrong})
+            with self.assertRaisesRegex(mr.UsageError, "shuffle_shards is .*; give True or False"):
+                mr.samples(URLS, shuffle_shards=wrong)
+            with self.assertRaisesRegex(mr.UsageError, "missing is .*; give 'error', 'skip' or 'none'"):
+                mr.Join("{}.tar", missing=wrong)
+            with self.assertRaisesRegex(mr.UsageError, "the log level is .*; give 'quiet', 'notice' or 'debug'"):
+                mr.set_log_level(wrong)
+
+    def test_what_is_no_list_of_states_is_refused(self):
+        state = loader().state_dict()
+        for wrong in 3, None, "states", state:
+            with self.assertRaisesRegex(mr.UsageError, "the states to merge are a .*; give a list: the state of every rank"):
+                mr.merge_states(wrong)
+        self.assertEqual(mr.merge_states(s for s in (state, state)), state)
+
     def test_a_cache_that_is_no_folder_is_refused(self):
         pathlib.Path("a-file").write_text("x")
         os.symlink("a-file", "a-link")
@@ -131,6 +178,33 @@ class States(Case):
             for name in names:
                 self.assertRegex(said, rf"\b{name}\b", (before, after))
 
+    def test_with_a_shuffle_and_other_lanes_says_that_there_is_none(self):
+        for options in {}, {"epoch_samples": 100}, {"epoch": "resample"}:
+            said = self.said(loader(shuffle=50, lanes=8, **options), loader(lanes=12, **options))
+            self.assertRegex(said, "^bad_state: the state was saved with a shuffle and with other lanes, and this loader has no shuffle; "
+                             "give it the shuffle")
+            before = loader(shuffle=50, lanes=8, **options)
+            next(iter(before))
+            after = loader(shuffle=60, lanes=12, **options)
+            after.load_state_dict(before.state_dict())
+            next(iter(after))  # as the words say
+
+    def test_what_is_not_compared_is_said_to_be_so(self):
+        help_says = mr.ImageLoader.load_state_dict.__doc__
+        for name, before, after in (("batch_size", {}, {"batch_size": 20}), ("size", {}, {"size": 16}), ("label", {}, {"label": "none"}),
+                                    ("augment", {}, {"augment": mr.Augment(gray=0.5)}), ("shuffle", {"shuffle": 50}, {"shuffle": 70}),
+                                    ("on_error", {}, {"on_error": mr.skip()}),
+                                    ("epoch_samples", {"epoch_samples": 200}, {"epoch_samples": 300})):
+            self.assertIn(f"`{name}`", help_says[help_says.index("Nothing else is compared"):])
+            data = loader(**before)
+            state = (next(iter(data)), data.state_dict())[1]
+            other = loader(**before | after)
+            other.load_state_dict(state)
+            next(iter(other))
+        compared = help_says[:help_says.index("Nothing else is compared")]
+        for name in "shards", "seed", "epoch", "train", "shuffle_shards", "shuffle", "epoch_samples", "lanes", "join":
+            self.assertRegex(compared, rf"\b{name}\b")  # test_of_other_arguments_names_them has them refused
+
     def test_of_another_mode_of_an_index_names_it(self):
         said = self.said(loader("train.json", epoch="equal"), loader("train.json", epoch="resample"))
         self.assertIn("another mode of epochs (epoch)", said)
@@ -155,6 +229,34 @@ class States(Case):
         # The state of one rank, given twice, is still refused.
         with self.assertRaisesRegex(mr.BadStateError, "two of the states have lane 0"):
             mr.merge_states([states[0], states[0]])
+
+    def test_that_of_one_rank_is_saved_again_by_several_before_the_first_item(self):
+        alone = loader(shuffle=50, rank=(0, 1))
+        before = next(iter(alone)).keys
+        state = alone.state_dict()
+        def loaded(state, rank, world):
+            data = loader(shuffle=50, rank=(rank, world))
+            data.load_state_dict(state)
+            return data
+        for whole in state, [state]:
+            again = [loaded(whole, r, 5).state_dict() for r in range(5)]
+            once_more = [loaded(again, r, 2).state_dict() for r in range(2)]
+            for states in again, once_more, mr.merge_states(again):
+                keys = [k for r in range(3) for b in loaded(states, r, 3) for k in b.keys]
+                self.assertEqual(sorted(before + keys), sorted(f"{i:08}" for i in range(400)))
+        with self.assertRaisesRegex(mr.BadStateError, "two of the states have lane 0"):  # of two ranks that gave the same samples
+            mr.merge_states([state, state])
+
+    def test_of_other_states_of_the_same_rank_are_refused_in_words_of_python(self):
+        alone = loader(rank=(0, 1))
+        states = [(next(iter(alone)), alone.state_dict())[1] for _ in range(2)]
+        ranks = [loader(rank=(0, 2)) for _ in range(2)]
+        for taken, rank in enumerate(ranks, 1):
+            for _ in zip(range(taken), rank):
+                pass
+        for twice in states, [r.state_dict() for r in ranks]:
+            with self.assertRaisesRegex(mr.BadStateError, "^bad_state: two different states are of rank 0 of [12]; give the state "):
+                mr.merge_states(twice)
 
     def test_of_another_rank_asks_for_those_of_all(self):
         said = self.said(loader(rank=(0, 2)), loader(rank=(1, 2)))

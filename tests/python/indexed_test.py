@@ -1,5 +1,7 @@
 """millrace.IndexedDataset, millrace.ShardWriter, and the command line tools of the package."""
 
+import ast
+import inspect
 import pathlib
 import pickle
 import re
@@ -103,6 +105,7 @@ class Writer(Case):
 
     def test_refuses_what_readers_would_not_read(self):
         out = mr.ShardWriter("refused-%d.tar")
+        self.addCleanup(out.close)
         for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()},
                       {"__key__": "a", "json": [float("nan")]}, {"__key__": "a", "txt": "\ud800"}):
             with self.assertRaises(mr.UsageError):
@@ -144,6 +147,21 @@ class Tools(Case):
             name = "".join(p.capitalize() for p in kind.split("_")) + "Error"
             self.assertEqual(getattr(mr, name).kind, kind)
             self.assertIn(f"\nclass {name}(Error", stubs)
+
+    def test_stubs_name_the_arguments_that_may_be_named(self):
+        stubs = ast.parse((harness.ROOT / "python/millrace/errors.pyi").read_text())
+        ours = {f.name: [a.arg for a in f.args.args + f.args.kwonlyargs] for f in stubs.body if isinstance(f, ast.FunctionDef)}
+        for name, arguments in ours.items():
+            self.assertEqual(arguments, list(inspect.signature(getattr(mr.errors, name)).parameters), name)
+        core = ast.parse((harness.ROOT / "python/millrace/_core.pyi").read_text())
+        owners = [(_core, core.body), *((getattr(_core, c.name), c.body) for c in core.body if isinstance(c, ast.ClassDef))]
+        for owner, body in owners:
+            for f in (f for f in body if isinstance(f, ast.FunctionDef)):
+                signature = getattr(owner, f.name).__doc__.partition("\n")[0]
+                named = [a.arg for a in f.args.args if a.arg != "self"]
+                self.assertEqual("/)" in signature, bool(f.args.posonlyargs), (owner, f.name))
+                for name in named:
+                    self.assertRegex(signature, rf"\b{name}: ", (owner, f.name))
 
     def test_errors_of_python_have_what_those_of_the_engine_have(self):
         with mr.ShardWriter("no-image-%d.tar") as out:

@@ -194,6 +194,30 @@ class Joined(Case):
             self.assertEqual((s["cap"], s["number"]), by_key[s["__key__"]])
             self.assertNotIn("json", s)
 
+    def test_chosen_fields_are_those_of_the_main_shard(self):
+        first = self.keys[0]
+        def fields(*companions, **options):
+            data = mr.samples(URLS, fields="cls", shuffle=20)
+            for one in companions:
+                data = data.join(one, missing="none", **options)
+            data = pickle.loads(pickle.dumps(data))
+            return {s["__key__"]: s.keys() - {"__key__", "__url__"} for s in data}[first]
+        rows = {k: {"A": "1", "b": 2} for k in self.keys[:3]} | {first: {"A": "1", "c;d*": "3", "e": None}}
+        self.assertEqual(fields(rows), {"cls", "a", "c;d*"})
+        for name in self.tables():
+            self.assertEqual(fields(name), {"cls", "cap", "number"}, name)
+            self.assertEqual(fields(name, fields="n*"), {"cls", "number"}, name)
+        self.assertEqual(fields(rows, "t.csv"), {"cls", "a", "c;d*", "cap", "number"})
+        self.assertEqual(fields("captions/{}.tar", fields="CAP"), {"cls", "cap"})
+        self.assertEqual(fields("captions/{}.tar", fields="x;c?p"), {"cls", "cap"})
+        # Which fields other shards add is not known before they are read.
+        for unknown in "", "*", "**":
+            with self.assertRaisesRegex(mr.UsageError, r"samples\(fields='cls'\) joined with 'captions/\{\}.tar', whose fields are not "
+                                        r"named; name them, join\('captions/\{\}.tar', fields='txt'\)"):
+                mr.samples(URLS, fields="cls").join("captions/{}.tar", fields=unknown)
+        whole = next(iter(mr.samples(URLS).join("captions/{}.tar")))
+        self.assertEqual(whole.keys(), {"__key__", "__url__", "jpg", "cls", "cap"})
+
     def test_tables_that_lack_rows(self):
         with open("few.csv", "w") as out:
             out.write("key,cap\n" + "".join(f"{k},x\n" for k in self.keys[:10]))

@@ -149,6 +149,123 @@ class Ends(Case):
         self.assertEqual((descriptors, threads), (0, 0))
         self.assertLess(mib, 64)
 
+    def test_dropped_loaders_of_chains_leave_nothing_to_the_garbage_collector(self):
+        out, err = self.run_program("""
+            import gc
+            import millrace.webdataset as wds
+            gc.disable()
+            def now():
+                return len(os.listdir("/proc/self/fd")), threading.active_count()
+            def odd(sample):
+                return 1 // 0 if sample["__key__"].endswith("50") else sample["__key__"]
+            chain = wds.WebDataset("train-{000000..000003}.tar", shardshuffle=False)
+            def whole():
+                assert len(list(wds.WebLoader(chain, batch_size=None, num_workers=2).with_epoch(100))) == 100
+            def left():
+                next(iter(wds.WebLoader(chain, batch_size=None, num_workers=2).with_epoch(100)))
+            def left_alone():
+                next(iter(wds.WebLoader(chain, batch_size=None, num_workers=2)))
+            def not_asked():
+                iter(wds.WebLoader(chain, batch_size=None, num_workers=2).with_epoch(100))
+            def failed():
+                try:
+                    list(wds.WebLoader(chain.map(odd), batch_size=None, num_workers=2).with_epoch(1000))
+                except ZeroDivisionError:
+                    pass
+            def without_a_loader():
+                next(iter(wds.WebDataset("train-000000.tar", shardshuffle=False).with_epoch(10)))
+            def closed():
+                with wds.WebLoader(chain, batch_size=None, num_workers=2) as loader:
+                    next(iter(loader))
+                kept.append(loader)
+            kept = []
+            whole()
+            for use in (whole, left, left_alone, not_asked, failed, without_a_loader, closed):
+                before = now()
+                use()
+                print(use.__name__, now() == before)
+            """)
+        self.assertEqual((out.split()[1::2], err), (["True"] * 7, ""), out)
+
+    def test_a_loader_may_be_collected_by_its_own_thread(self):
+        _, err = self.run_program("""
+            import gc
+            import millrace.webdataset as wds
+            gc.disable()
+            dropped, collected = threading.Event(), threading.Event()
+            def collect(item):
+                dropped.wait()
+                gc.collect()
+                collected.set()
+                return item
+            loader = wds.WebLoader([1, 2], batch_size=None, collate_fn=lambda x: x if x == 1 else collect(x)).with_epoch(2)
+            items = loader.items = iter(loader)  # a cycle
+            loader.itself = loader
+            next(items)
+            thread, = (t for t in threading.enumerate() if t.name == "millrace-stages")
+            del loader, items
+            dropped.set()
+            collected.wait()
+            thread.join(30)
+            assert not thread.is_alive()
+            """)
+        self.assertEqual(err, "")
+
+    def test_writers_that_are_not_closed_are_completed(self):
+        writers = {"mr.ShardWriter": "mr.ShardWriter('left-%d.tar', max_count=10, overwrite=True)",
+                   "ShardWriter": "wds.ShardWriter('left-%d.tar', maxcount=10, post=print)",
+                   "TarWriter": "wds.TarWriter('left-1.tar')"}
+        for name, made in writers.items():
+            for end in ("", "del out", "out.itself = out; del out; gc.collect()", "raise RuntimeError('of the program')"):
+                for left in self.folder.glob("left-*"):
+                    left.unlink()
+                out, err = self.run_program(f"""
+                    import gc, warnings
+                    import millrace.webdataset as wds
+                    warnings.simplefilter("always")
+                    out = {made}
+                    for i in range(15):
+                        out.write({{"__key__": f"k{{i:02}}", "txt": "x"}})
+                    if {name != "TarWriter"}:
+                        child = os.fork()
+                        if not child:
+                            sys.exit()  # leaves the writer to the parent
+                        os.waitpid(child, 0)
+                        assert not os.path.exists("left-1.tar")
+                    {end}
+                    """, code=int(end.startswith("raise")))
+                self.assertEqual(err.count("ResourceWarning: "), 1 + err.count("tracemalloc"), err)
+                self.assertRegex(err, r"ResourceWarning: \w+Writer\('left-.*\.tar'\) was not closed, and is completed only now; write `w")
+                keys = [s["__key__"] for s in mr.samples("left-1.tar", lanes=-1)]
+                self.assertEqual(keys, [f"k{i:02}" for i in range(0 if name == "TarWriter" else 10, 15)], (name, end))
+                self.assertEqual(out, "left-0.tar\nleft-1.tar\n" if name == "ShardWriter" else "")
+
+    def test_writers_that_are_closed_are_silent(self):
+        for left in self.folder.glob("left-*"):
+            left.unlink()
+        for made in ("mr.ShardWriter('left-%d.tar', overwrite=True)", "wds.ShardWriter('left-%d.tar')", "wds.TarWriter('left.tar')"):
+            out, err = self.run_program(f"""
+                import warnings
+                import millrace.webdataset as wds
+                warnings.simplefilter("always")
+                kept = [{made}]
+                kept[0].write({{"__key__": "a", "txt": "x"}})
+                kept[0].close()
+                os.remove("left.tar" if os.path.exists("left.tar") else "left-0.tar")
+                try:
+                    with {made} as out:
+                        kept.append(out)
+                        out.write({{"__key__": "a", "txt": "x"}})
+                        raise RuntimeError
+                except RuntimeError:
+                    print([n for n in sorted(os.listdir()) if n.startswith("left")])
+                try:
+                    kept.append({made.replace("left", "no/left")})
+                except OSError as e:
+                    print(type(e).__name__)
+                """)
+            self.assertEqual((out.splitlines()[0], err), ("['left.tar']" if "Tar" in made else "[]", ""), made)
+
     def test_batches_outlive_their_loader(self):
         batches = list(zip(range(4), loader()))
         sums = [int(b.images.sum()) for _, b in batches]

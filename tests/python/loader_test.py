@@ -72,6 +72,21 @@ class Epochs(Case):
         self.assertEqual([content(b) for b in data], second)
         self.assertEqual([content(b) for b in data], third)
 
+    def test_the_order_of_the_list_and_that_of_several_lanes(self):
+        listed = [f"{i:08}" for i in range(400)]
+        def by_images(**options):
+            return [k for b in loader(train=False, **options) for k in b.keys]
+        def by_samples(**options):
+            return [s["__key__"] for s in mr.samples(URLS, fields="cls", shuffle_shards=False, **options)]
+        for keys in by_images, by_samples:
+            for _ in range(2):  # the same in each epoch
+                self.assertEqual(keys(lanes=-1), listed)
+            in_turn = [f"{100 * shard + i:08}" for i in range(100) for shard in range(4)]
+            self.assertEqual(keys(), in_turn)
+            self.assertEqual(keys(lanes=-1, rank=(1, 2)), listed[100:200] + listed[300:])
+        for said in mr.ImageLoader.__doc__, mr.samples.__doc__:
+            self.assertIn("The order of the list, shard by shard, comes with `lanes=-1`", " ".join(said.split()))
+
     def test_an_iterator_ends_once(self):
         data = loader()
         epoch = iter(data)
@@ -160,6 +175,47 @@ class Epochs(Case):
         self.assertLess((time.perf_counter() - begun) / 10, 0.02)
         self.assertLess(len(json.dumps(state)), 10_000)
 
+    def test_a_state_does_not_depend_on_who_asks_for_length_or_figures(self):
+        def made(rank, world):
+            return mr.samples("train.json", fields="cls", shuffle=50, seed=1, rank=(rank, world))
+        def continued(states):
+            keys = []
+            for rank in range(4):
+                data = made(rank, 4)
+                data.load_state_dict(states)
+                keys += [s["__key__"] for s in data]
+            return sorted(keys)
+        for ask in len, lambda data: data.stats(), lambda data: data.skipped():
+            ranks = [made(r, 2) for r in range(2)]
+            ask(ranks[0])  # as a progress bar on one rank does
+            states = [r.state_dict() for r in ranks]
+            self.assertEqual(states[0], states[1])
+            self.assertEqual(len(continued(states)), 400)
+            seen = [next(iter(r))["__key__"] for r in ranks]
+            states = [r.state_dict() for r in ranks]
+            others = [made(r, 3) for r in range(3)]
+            for data in others:
+                data.load_state_dict(states)
+            ask_resumed = ask if ask is not len else lambda data: data.stats()
+            ask_resumed(others[0])
+            again = [data.state_dict() for data in others]
+            self.assertEqual(again[0], again[1])
+            self.assertEqual(sorted(seen + continued(again)), sorted(f"{i:08}" for i in range(400)))
+            self.assertEqual(sum(1 for data in others for _ in data), 398)  # and they are as they were
+
+    def test_what_only_told_its_length_goes_along_with_a_fork(self):
+        out, _ = self.run_program("""
+            data = L("train.json")
+            print(len(data), flush=True)
+            child = os.fork()
+            if child == 0:
+                print(sum(len(b.labels) for b in data), len(data), flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(sum(len(b.labels) for b in data))
+        """)
+        self.assertEqual(out, "8\n400 8\n400\n")
+
     def test_refuses_other_states(self):
         data = loader()
         for wrong in ({}, {"millrace": 1, "epoch": 0, "position": "{}"}, {"epoch": 3}):
@@ -196,6 +252,62 @@ class Epochs(Case):
         with self.assertRaises(TypeError):
             len(loader())
         self.assertEqual(len(mr.samples("train.json", rank=(1, 4))), 100)
+
+    def test_a_length_of_a_continued_epoch_is_right_or_not_known(self):
+        def made(rank, world, **options):
+            return loader("train.json", rank=(rank, world), **{"batch_size": 10, "seed": 2} | options)
+        def told(data, taken=0):
+            """Asserts that a length that is told is what comes; returns whether it was."""
+            try:
+                wanted = len(data)
+            except TypeError as why:
+                self.assertRegex(str(why), "not known: it was begun with another number of ranks")
+                wanted = None
+            came = taken + sum(1 for _ in data)
+            self.assertIn(wanted, (None, came))
+            self.assertEqual(len(data), sum(1 for _ in data))  # of the next epoch
+            return wanted is not None
+
+        for common in {}, {"epoch_samples": 240}, {"epoch": "equal"}:
+            for old, new, taken, after, known in (
+                    (2, 2, 3, {}, True), (2, 4, 3, {}, False), (4, 2, 3, {}, False), (2, 1, 3, {}, False), (2, 3, 3, {}, False),
+                    (4, 2, None, {}, True), (3, 2, None, {}, "epoch_samples" in common), (2, 2, 3, {"lanes": 12}, False),
+                    (1, 1, 3, {"batch_size": 30}, False), (1, 1, 3, {"drop_last": True}, False)):
+                ranks = [made(r, old, **common) for r in range(old)]
+                for rank in ranks:
+                    for _ in zip(range(taken), rank) if taken is not None else rank:
+                        pass
+                states = [json.loads(json.dumps(rank.state_dict())) for rank in ranks]
+                for r in range(new):
+                    data = made(r, new, **common, **after)
+                    data.load_state_dict(states)
+                    same = data.state_dict()  # before it has begun
+                    self.assertEqual(told(data, taken or 0), known, (common, old, new, taken, after))
+                    data.load_state_dict(same)
+                    self.assertEqual(told(data, taken or 0), known)
+                # Continued twice: an epoch that is not known stays so.
+                ranks = [made(r, new, **common, **after) for r in range(new)]
+                for rank in ranks:
+                    rank.load_state_dict(states)
+                    next(iter(rank))
+                once_more = [rank.state_dict() for rank in ranks]
+                for r in range(new):
+                    data = made(r, new, **common, **after)
+                    data.load_state_dict(once_more)
+                    self.assertEqual(told(data, (taken or 0) + 1), known, (common, old, new, taken, after))
+        states = []
+        for r in range(5):
+            data = mr.samples("train.json", fields="cls", rank=(r, 5))
+            next(iter(data))
+            states.append(data.state_dict())
+        data = mr.samples("train.json", fields="cls", rank=(0, 4))
+        data.load_state_dict(states)
+        self.assertFalse(told(data))
+        alone = mr.samples("train.json", fields="cls", lanes=3, rank=(0, 1))
+        next(iter(alone))
+        data = mr.samples("train.json", fields="cls", lanes=5, rank=(0, 1))
+        data.load_state_dict(alone.state_dict())
+        self.assertTrue(told(data, 1))
 
     def test_epochs_of_any_length(self):
         data = loader(epoch="resample", epoch_samples=500)
@@ -300,7 +412,7 @@ class Errors(Case):
                 pass
         self.assertEqual((caught.exception.kind, bool(caught.exception.key)), ("bad_image", True))
         for wrong in ({"epoch": "sometimes"}, {"rank": (3, 2)}, {"size": 0}, {"threads": 0}, {"output": "jax"},
-                      {"memory": "much"}, {"augment": mr.Augment(policy="none", gray=2)}):
+                      {"memory": "much"}):
             with self.assertRaises(ValueError, msg=wrong):
                 next(iter(loader(**wrong)))
 
@@ -326,17 +438,22 @@ class Errors(Case):
         for most in ("x", True, -1, 1.5, float("nan")):
             with self.assertRaises(mr.UsageError, msg=most):
                 mr.skip(most)
-        for options in ({"memory": -5}, {"memory": 1.5},
-                        {"augment": mr.Augment(policy=None)}, {"augment": mr.Augment(ops="x")}, {"augment": mr.Augment(gray="x")}):
+        for options in {"memory": -5}, {"memory": 1.5}:
             with self.assertRaises(mr.UsageError, msg=options):
                 loader(**options)
-        with self.assertRaisesRegex(mr.NoMemoryError, r"set memory to \d+MiB or more"):
+        for options in {"policy": None}, {"ops": "x"}, {"gray": "x"}:
+            with self.assertRaises(mr.UsageError, msg=options):
+                mr.Augment(**options)
+        with self.assertRaisesRegex(mr.NoMemoryError, r"^no_memory: the loader needs .*; set memory to \d+MiB or more "
+                                    r"\(MILLRACE_MEMORY=\d+M\), or lower lanes \(of an ImageLoader also batch_size\)$"):
             next(iter(loader(memory="1MiB")))
+        with self.assertRaisesRegex(mr.UsageError, "^usage: train is 'no'; give True or False$"):
+            loader(train="no")
 
     def test_options_of_augment_are_named_as_python_names_them(self):
         for name, wrong in {"jitter": 2, "brightness": -1, "hue": 0.7, "gray": 1.5, "blur": 2, "erase": -1, "flip": 3}.items():
             with self.assertRaises(mr.UsageError) as caught:
-                next(iter(loader(augment=mr.Augment(**{name: wrong}))))
+                mr.Augment(**{name: wrong})  # told where it is made
             self.assertRegex(str(caught.exception), f"; {name} takes ")
 
     def test_what_was_skipped_is_told_as_python_names_it(self):
@@ -413,8 +530,9 @@ class Errors(Case):
         self.assertEqual(len(counts["messages"]), 4)
         data.close()
         self.assertEqual(data.skipped(), counts)
-        with self.assertRaises(mr.TooManySkippedError):
+        with self.assertRaisesRegex(mr.TooManySkippedError, r"; mr.skip\(report=FILE\) lists the skipped samples$") as caught:
             list(loader("bad-0.tar", on_error=mr.skip(3)))
+        self.assertEqual(caught.exception.hint, "mr.skip(report=FILE) lists the skipped samples")
         with self.assertRaises(mr.TooManySkippedError):
             list(loader("bad-0.tar", on_error=mr.skip(0.001)))
 

@@ -171,6 +171,38 @@ class Steps(Case):
             self.assertGreater(len(said[rank]["next"]), 50)
             self.assertEqual(said[rank]["next"], wanted[:len(said[rank]["next"])], "the next epoch from its beginning")
 
+    def test_a_position_before_the_first_step_whoever_asks_for_the_length(self):
+        said, ended = self.ranks(2, """
+            def made():
+                return mr.Lockstep(mr.ImageLoader("train.json", 10, size=16, shuffle=40, seed=3, label="none", threads=1))
+            def asked(state=None, begins=False):
+                steps = made()
+                if state is not None:
+                    steps.load_state_dict(json.loads(json.dumps(state)))
+                if rank == 0:
+                    steps.loader.stats()
+                    if begins:
+                        steps.loader._begun()  # as a wait for its first item does that ends by a signal
+                    elif state is None:
+                        len(steps)  # a progress bar
+                return steps
+            def rest(state):
+                steps = made()
+                steps.load_state_dict(state)
+                return [k for batch in steps for k in batch.keys]
+            said["plain"] = [k for batch in made() for k in batch.keys]
+            steps = made()
+            for _ in zip(range(3), steps):
+                pass
+            middle = steps.state_dict()
+            said["rest"] = rest(middle)
+            said["again"] = [rest(asked(state, begins).state_dict()) for begins in (False, True) for state in (None, middle)]
+            """)
+        self.assertEqual([code for _, code in ended], [0, 0], ended)
+        for s in said:
+            self.assertEqual(s["rest"], s["plain"][30:])
+            self.assertEqual(s["again"], [s["plain"], s["rest"]] * 2)
+
     def test_a_rank_that_cannot_save_ends_the_others(self):
         _, ended = self.ranks(2, """
             steps = mr.Lockstep(mr.ImageLoader("train.json", 10, size=16, label="none", threads=1))

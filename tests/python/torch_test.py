@@ -45,6 +45,11 @@ class Torch(Case):
         samples = mr.IterableDataset(mr.samples("train-000000.tar"))  # which a DataLoader may batch
         self.assertEqual(len(next(iter(torch.utils.data.DataLoader(samples, batch_size=4)))["__key__"]), 4)
 
+    def test_an_iterable_data_set_of_no_loader_is_refused(self):
+        for wrong in 3, None, [1, 2], mr.IndexedDataset("train.json"):
+            with self.assertRaisesRegex(mr.UsageError, "an IterableDataset of .*; give a loader of millrace"):
+                mr.IterableDataset(wrong)
+
     def test_positions_pass_through(self):
         data = mr.IterableDataset(loader(shuffle=100, output="torch"))
         epoch = iter(data)
@@ -65,6 +70,8 @@ class Torch(Case):
                 through = torch.utils.data.DataLoader(mr.IterableDataset(data), batch_size=None, num_workers=workers,
                                                       multiprocessing_context=method, collate_fn=mr.Batch.same)
                 batches = list(through)
+            with self.assertRaisesRegex(TypeError, "whose workers divide the shards is not known: give it num_workers=0"):
+                len(torch.utils.data.DataLoader(mr.IterableDataset(loader("train.json")), batch_size=None, num_workers=workers))
             keys = [key for batch in batches for key in batch.keys]
             self.assertEqual((len(keys), len(set(keys))), (400, 400))
             self.assertEqual(tuple(batches[0].images.shape), (20, 3, 32, 32))

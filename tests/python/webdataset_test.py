@@ -1,8 +1,10 @@
 """millrace.webdataset: the chain, against what webdataset gives where it is installed."""
 
+import collections
 import gzip
 import importlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -89,6 +91,8 @@ class AsOriginal(Case):
             lambda w, d: d.slice(5), lambda w, d: d.slice(3, 40, 5),
             lambda w, d: d.map(lambda s: None if s["cls"] == b"7" else s),
             lambda w, d: d.compose(lambda items: (i["cls"] for i in items)),
+            lambda w, d: itertools.islice(d.repeat(0), 70), lambda w, d: itertools.islice(d.repeat(-1), 70),
+            lambda w, d: itertools.islice(d.with_epoch(0), 70), lambda w, d: d.with_epoch(9, nbatches=7),
             lambda w, d: d.repeat(2), lambda w, d: d.with_epoch(100), lambda w, d: d.repeat(nbatches=70),
             lambda w, d: d.decode(w.handle_extension("seg.txt", len)) if hasattr(w, "handle_extension")
             else d.decode(w.autodecode.handle_extension("seg.txt", len)),
@@ -239,6 +243,78 @@ class AsOriginal(Case):
             self.assertEqual((read["__key__"], read["txt"], read["cls"], read["json"], read["bin"], read["npy"].tolist()),
                              ("a/b", "t", 3, {"x": 1}, b"\1", [0, 1, 2]))
 
+    def test_shards_are_counted_as_there(self):
+        for options in ({"maxcount": 4}, {"maxsize": 30}, {"maxcount": 2.5, "start_shard": 3}, {"maxsize": float("inf")}):
+            told = []
+            for w, folder in ((wds, "ours"), (original, "theirs")):
+                shutil.rmtree(folder, ignore_errors=True)
+                os.makedirs(folder)
+                posted, now = [], []
+                out = w.ShardWriter(f"{folder}/c-%d.tar", post=posted.append, verbose=0, mtime=0, compress=False, **options)
+                for i in range(9):
+                    out.write({"__key__": f"k{i}", "txt": "x" * 10, "cls": i})
+                    now.append((out.fname, out.shard, out.count, out.size, out.total, len(posted)))
+                out.close()
+                told.append([out.total, out.fname, now, posted])
+            self.assertEqual(str(told[0]), str(told[1]).replace("theirs", "ours"), options)
+        as_it_is = {"user": "bigdata", "mode": 0o444, "mtime": None, "format": "USTAR_FORMAT"}
+        with wds.ShardWriter("c-{10..19}.tar", maxcount=1, start_shard=2, **as_it_is) as out:
+            for key in "ab":
+                out.write({"__key__": key, "txt": "x"})
+            self.assertEqual((out.fname, out.shard), ("c-13.tar", 4))
+        self.assertEqual(out.fname, "c-13.tar")
+        self.assertTrue(os.path.exists(out.fname))
+        posted = []
+        shutil.copy("c-13.tar", "older-1.tar")
+        with self.assertRaisesRegex(mr.UsageError, "1 shard of an older run"), wds.ShardWriter("older-%d.tar", post=posted.append) as out:
+            out.write({"__key__": "a", "txt": "x"})
+        self.assertEqual(posted, ["older-0.tar"])
+
+    def test_what_a_writer_of_shards_does_not_offer(self):
+        for pattern, options, line in (
+                ("a-%03d.tar", {"mtime": 5}, "wds.TarWriter('a-000.tar', mtime=5)"), ("a-%d.tar.gz", {}, "wds.TarWriter('a-0.tar.gz')"),
+                ("a-{10..12}.tgz", {"mode": 0o600}, "wds.TarWriter('a-10.tgz', mode=384)"),
+                ("a-%d.tar", {"opener": lambda name: open(name, "wb"), "compress": "xz"},
+                 "opener('a-0.tar') as stream, wds.TarWriter(stream, compress='xz')")):
+            with self.assertRaises(mr.UnsupportedError) as raised:
+                wds.ShardWriter(pattern, **options)
+            self.assertIn(f"is not offered; write `with {line} as out:` for each shard", str(raised.exception))
+            exec(f"with {line} as out:\n out.write({{'__key__': 'a', 'txt': 'x'}})", {"wds": wds, **options})
+            with tarfile.open(line.split("'")[1]) as tar:
+                self.assertEqual(tar.getnames(), ["a.txt"])
+        with self.assertRaisesRegex(TypeError, "has no argument 'max_count'; did you mean 'maxcount'?"):
+            wds.ShardWriter("a-%d.tar", max_count=3)
+        with self.assertRaisesRegex(mr.UsageError, "maxsize is nan; give a whole number"):
+            wds.ShardWriter("a-%d.tar", maxsize=float("nan"))
+        with wds.ShardWriter("none-%d.tar") as out:
+            with self.assertRaisesRegex(AttributeError, "next_stream of webdataset is not offered; write `with wds.TarWriter"):
+                out.next_stream()
+            with self.assertRaisesRegex(AttributeError, "'ShardWriter' object has no attribute 'nosuch'"):
+                out.nosuch
+
+    def test_names_of_any_length(self):
+        names = ["a", "k" * 96, "k" * 97, "k" * 200, "d/" * 60 + "x", "d/" * 300 + "x", "\u043a" * 48, "\u043a" * 49, "\u043a" * 400]
+        with wds.TarWriter("names.tar") as out, wds.TarWriter("old.tar", mtime=-1, format="USTAR_FORMAT") as old:
+            for name in names:
+                out.write({"__key__": name, "txt": name})
+                with self.assertRaisesRegex(mr.UsageError, "write another '__key__'"):
+                    out.write({"__key__": name, "bin": b"", "txt\ud800": b""})  # nothing of it
+            old.write({"__key__": names[-1], "txt": "x"})
+        for read in (wds, original):
+            got = list(read.WebDataset("names.tar", shardshuffle=False).decode())
+            self.assertEqual([(s["__key__"], s["txt"], len(s.keys() - {"__local_path__"})) for s in got], [(n, n, 3) for n in names])
+        with tarfile.open("old.tar") as tar:
+            self.assertEqual([(m.name, m.mtime) for m in tar], [(names[-1] + ".txt", -1)])
+        short, wanted = [n for n in names if len(n.encode()) <= 96] + [names[4]], io.BytesIO()
+        with wds.TarWriter("short.tar") as out, tarfile.open(fileobj=wanted, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
+            for name in short:
+                out.write({"__key__": name, "txt": name})
+                member = tarfile.TarInfo(name + ".txt")
+                member.size, member.mode, member.uname, member.gname = len(name.encode()), 0o444, "bigdata", "bigdata"
+                tar.addfile(member, io.BytesIO(name.encode()))
+        with open("short.tar", "rb") as file:
+            self.assertEqual(file.read(), wanted.getvalue())
+
     @unittest.skipUnless(PIL, "no Pillow in this Python")
     def test_encoders(self):
         pixels = numpy.arange(48, dtype="u1").reshape(4, 4, 3)
@@ -345,6 +421,98 @@ class Chains(Case):
         with self.assertRaises(ZeroDivisionError):
             list(failing)
 
+    @unittest.skipUnless(original and HAS_TORCH, "no webdataset or no torch in this Python")
+    def test_a_loader_gives_what_that_of_torch_gives(self):
+        def typed(item):
+            if isinstance(item, dict):
+                return {k: typed(v) for k, v in item.items()}
+            if isinstance(item, (list, tuple)):
+                return type(item), [typed(v) for v in item]
+            return type(item), plain(item)
+        with mr.ShardWriter("numbers-%d.tar", overwrite=True) as out:
+            for i in range(10):
+                npy = io.BytesIO()
+                numpy.save(npy, numpy.arange(i, i + 3, dtype="f4"))
+                out.write({"__key__": f"t{i:03}", "txt": f"text {i}", "cls": i, "npy": npy.getvalue()})
+        chains = {"tuples": lambda d: d.to_tuple("npy", "cls", "txt"), "batches": lambda d: d.to_tuple("npy", "cls", "txt").batched(4),
+                  "dicts": lambda d: d.map(lambda s: {k: s[k] for k in ("npy", "cls", "txt")}),
+                  "dicts in batches": lambda d: d.map(lambda s: {k: s[k] for k in ("npy", "cls")}).batched(4),
+                  "lists as batches": lambda d: d.to_tuple("npy", "cls").listed(4), "bytes": lambda d: d.map(lambda s: s["txt"].encode())}
+        for name, chain in chains.items():
+            for options in ({"batch_size": None}, {}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True},
+                            {"batch_size": 4, "collate_fn": len}, {"batch_size": None, "collate_fn": type}):
+                if "batch" in name and options.get("batch_size", 1):
+                    continue
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", UserWarning)
+                    made = [[typed(i) for i in w.WebLoader(chain(w.WebDataset("numbers-0.tar", shardshuffle=False).decode()), **options)]
+                            for w in (wds, original)]
+                self.assertEqual(made[0], made[1], (name, options))
+                self.assertTrue(made[0])
+
+    @needs_torch
+    def test_what_a_loader_makes_stays_as_it_is(self):
+        pair = collections.namedtuple("pair", "a b")
+        with wds.WebLoader([1, 2, 3], batch_size=2, collate_fn=lambda items: {"items": items}, pin_memory=True) as loader:
+            self.assertEqual(list(loader), [{"items": [1, 2]}, {"items": [3]}])
+        with unittest.mock.patch("torch.cuda.is_available", lambda: True), \
+                wds.WebLoader([pair(1, 2)], batch_size=None, pin_memory=True) as loader:
+            self.assertEqual(list(loader), [pair(1, 2)])
+        with wds.WebLoader([1, 2, 3], batch_size=None, collate_fn=lambda item: None) as loader:
+            self.assertEqual(list(loader), [None] * 3)
+
+    def test_the_length_of_a_loader(self):
+        def length(batch_size, drop_last=False):
+            return len(wds.WebLoader(range(10), batch_size=batch_size, collate_fn=len, drop_last=drop_last))
+        self.assertEqual([length(None), length(1), length(4), length(4, True)], [10, 10, 3, 2])
+        loader = wds.WebLoader(range(10), batch_size=4, collate_fn=list)
+        self.assertEqual(len(loader.with_length(7)), 7)
+        for unknown in (loader.unlisted(), loader.with_epoch(5), loader.repeat(2)):
+            with self.assertRaisesRegex(TypeError, r"set it by with_length\(n\)"):
+                len(unknown)
+        with self.assertRaisesRegex(mr.UsageError, r"drop_last=True\); write .batched\(64, partial=False\)"):
+            length(None, True)
+
+    def test_a_loader_without_torch(self):
+        out, _ = self.run_program(f"""
+            sys.modules["torch"] = None  # as where it is not installed
+            import millrace.webdataset as wds
+            data = wds.WebDataset({URLS!r}, shardshuffle=False).decode("rgb8").to_tuple("jpg", "cls").batched(40)
+            for images, labels in wds.WebLoader(data, batch_size=None):
+                pass
+            print(type(images).__name__, type(labels).__name__)
+            print(next(iter(wds.WebLoader([1, 2, 3], batch_size=2, collate_fn=sum))))
+            try:
+                wds.WebLoader(data)
+            except mr.UsageError as e:
+                print(e)
+            """)
+        self.assertEqual(out.splitlines()[:2], ["ndarray ndarray", "3"])
+        self.assertRegex(out.splitlines()[2], r"^usage: WebLoader\(batch_size=1\) without torch, which collates; give batch_size=None, ")
+
+    def test_batches_of_what_does_not_fit(self):
+        def batches(items, **options):
+            return list(wds.DataPipeline(lambda: iter(items), wds.batched(4, **options)))
+        a, b = numpy.zeros((4, 5, 3), "u1"), numpy.zeros((4, 6, 3), "u1")
+        hint = r"; resize or crop them to one size by \.map\(\) before \.batched\(\), or give it a collation_fn \(None: lists\)"
+        of_tuples = r"a batch of arrays of different shapes in place 1 of its tuples: \(4, 5, 3\), \(4, 6, 3\)" + hint
+        with self.assertRaisesRegex(mr.UsageError, of_tuples):
+            batches([(0, a), (1, a), (2, b)])
+        with self.assertRaisesRegex(mr.UsageError, r"in field 'jpg': \(4, 5, 3\), \(4, 6, 3\)" + hint):
+            batches([{"jpg": a}, {"jpg": b}])
+        with self.assertRaisesRegex(mr.UsageError, r": \(0,\), \(1,\), \(2,\), \(3,\) and 1 more;"):
+            list(wds.DataPipeline(lambda: ((numpy.zeros(i),) for i in range(5)), wds.batched(5)))
+        for wrong in ([(a, 1), (a,)], [{"x": 1}, {"y": 1}], [{"x": 1}, {"x": 1, "y": 1}], [(1,), {0: 1}]):
+            with self.assertRaisesRegex(mr.UsageError, "a batch of items with different fields: "):
+                batches(wrong)
+        with self.assertRaisesRegex(mr.UsageError, "a batch of items of type int, not tuples or dicts"):
+            batches([1, 2])
+        self.assertEqual(batches([(0, a), (1, b)], collation_fn=None), [[(0, a), (1, b)]])
+        self.assertEqual(plain(batches([(0, a), (1, a)])), plain([(numpy.arange(2), numpy.stack([a, a]))]))
+        for wrong in ([([1, 2], [1])], [{"x": [1], "y": [1, 2]}]):
+            with self.assertRaisesRegex(mr.UsageError, "of a batch whose fields have "):
+                list(wds.DataPipeline(lambda: iter(wrong), wds.unbatched()))
+
     @needs_torch
     def test_torch_takes_a_chain(self):
         import torch
@@ -366,6 +534,16 @@ class Chains(Case):
         self.assertGreater(mixed[:50].count("a"), 30)
         self.assertEqual(list(wds.RoundRobin([a, b]))[:4], ["a", "b", "a", "b"])
         self.assertLess(len(list(wds.RandomMix([a, b], seed=1))), 200)
+        last = list(wds.RandomMix([b, a, b], probs=[0, 0.5, 0], longest=True))
+        self.assertEqual(last, ["a"] * 100 + ["b"] * 200)  # as there
+        self.assertEqual(list(wds.RandomMix([a, b], probs=(1, 0))), ["a"] * 100)
+        for probs, why in (([0.5], "of 2 data sets with 1 probs; give one number"), ([1, 2, 3], "of 2 data sets with 3 probs"),
+                           ([1, -1], r"probs\[1\] of RandomMix is -1; give numbers from 0 on"), ([float("nan"), 1], r"probs\[0\]"),
+                           ([0, 0], "are all 0; give a number above 0")):
+            with self.assertRaisesRegex(mr.UsageError, why):
+                wds.RandomMix([a, b], probs)
+        with self.assertRaisesRegex(mr.UsageError, r"rsample\(50\); give a probability from 0 to 1"):
+            a.rsample(50)
 
     def test_bad_samples_go_to_the_handlers(self):
         with mr.ShardWriter("bad-%d.tar") as out:

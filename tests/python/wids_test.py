@@ -171,6 +171,9 @@ class Wids(Case):
     def test_samplers(self):
         data = wids.ShardListDataset("mixed.json")
         self.assertEqual(list(wids.ChunkedSampler(range(12), chunksize=3, shuffle=False)), list(range(12)))
+        for wrong in (0, -3):
+            with self.assertRaisesRegex(mr.UsageError, f"chunksize is {wrong}; give a whole number from 1 to "):
+                wids.ChunkedSampler(range(12), chunksize=wrong)
         self.assertEqual(sorted(wids.ShardListSampler(data)), list(range(10)))
         for options in ({}, {"shufflefirst": True}, {"seed": 7}):
             ours, theirs = wids.ShardListSampler(data, **options), original and original.ShardListSampler(data, **options)

@@ -78,29 +78,11 @@ class DataPipeline(Items, Chain):
         made: DataPipeline = unpickled(type(self), self.__dict__)
         return made
 
-    def _epoch_of_data(self) -> Iterator[Any]:
-        if not self.pipeline:
-            raise errors.usage("a pipeline without a source", "give a list of shards, or an iterable, first")
-        first = self.pipeline[0]
-        items: Iterator[Any] = iter(first if hasattr(first, "__iter__") or not callable(first) else first())
-        for stage in self.pipeline[1:]:
-            items = iter(stage.run(items) if hasattr(stage, "run") else stage(items))
-        return items
-
-    def _repeated(self) -> Iterator[Any]:
-        for _ in range(self.repetitions):
-            count = 0
-            for item in self._epoch_of_data():
-                yield item
-                count += 1
-            if count == 0:
-                return
-
     def __iter__(self) -> Iterator[Any]:
         if self.nsamples < 0:
-            return self._repeated()
+            return _repeated(self.pipeline, self.repetitions)
         if self._flow is None:
-            self._flow = self._repeated()
+            self._flow = _repeated(self.pipeline, self.repetitions)
         return self._part_of_flow()
 
     def _part_of_flow(self) -> Iterator[Any]:
@@ -118,17 +100,18 @@ class DataPipeline(Items, Chain):
             yield item
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> "DataPipeline":
-        """Makes epochs of so many items, whatever the data's own are; each continues where the last one stopped."""
+        """Makes epochs of so many items, whatever the data's own are; each continues where the last one stopped. 0 or less: one
+        that does not end."""
         made = self.compose()
-        made.nsamples = nbatches if nbatches > 0 else nsamples
+        made.nsamples = max(nsamples, nbatches) or -1
         made.repetitions = sys.maxsize
         return made
 
     def repeat(self, nepochs: Optional[int] = None, nbatches: Optional[int] = None) -> "DataPipeline":
-        """Makes an epoch of so many (None: endless) of the data's, or ends it after `nbatches` items."""
+        """Makes an epoch of so many (None, 0 or less: endless) of the data's, or ends it after `nbatches` items."""
         made = self.compose()
-        made.repetitions = sys.maxsize if nepochs is None else nepochs
-        made.nsamples = -1 if nbatches is None else nbatches
+        made.repetitions = sys.maxsize if nepochs is None or nepochs <= 0 else nepochs
+        made.nsamples = nbatches or -1
         return made
 
     def with_length(self, n: int, silent: bool = False) -> "DataPipeline":
@@ -155,6 +138,27 @@ class DataPipeline(Items, Chain):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# Functions, not methods: a flow that referred to its chain would keep it, and its threads, until the garbage collector ran.
+def _epoch_of_data(pipeline: list[Any]) -> Iterator[Any]:
+    if not pipeline:
+        raise errors.usage("a pipeline without a source", "give a list of shards, or an iterable, first")
+    first = pipeline[0]
+    items: Iterator[Any] = iter(first if hasattr(first, "__iter__") or not callable(first) else first())
+    for stage in pipeline[1:]:
+        items = iter(stage.run(items) if hasattr(stage, "run") else stage(items))
+    return items
+
+
+def _repeated(pipeline: list[Any], repetitions: int) -> Iterator[Any]:
+    for _ in range(repetitions):
+        count = 0
+        for item in _epoch_of_data(pipeline):
+            yield item
+            count += 1
+        if count == 0:
+            return
 
 
 def _flat(args: tuple[Any, ...]) -> list[Any]:

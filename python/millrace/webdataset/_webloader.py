@@ -15,33 +15,41 @@ from ._pipeline import DataPipeline
 from ._source import Source
 
 
-class _Ahead:
-    """Items of an iterable, made on one thread, a few ahead."""
+Stage = Callable[[Iterator[Any]], Iterator[Any]]
+_Made = tuple[Any, Optional[BaseException]]  # an item, or why there is none
 
-    def __init__(self, items: Iterable[Any], ahead: int, stop_source: Callable[[], None]) -> None:
-        self._made: "queue.Queue[Any]" = queue.Queue(max(1, ahead))
-        self._stop, self._stop_source = threading.Event(), stop_source
-        self._thread = threading.Thread(target=self._run, args=(items,), name="millrace-stages", daemon=True)
 
-    def _put(self, made: Any) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._made.put(made, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def _run(self, items: Iterable[Any]) -> None:
+def _put(made: _Made, to: "queue.Queue[_Made]", stop: threading.Event) -> bool:
+    while not stop.is_set():
         try:
-            for item in items:
-                if not self._put((item, None)):
-                    return
-            self._put((None, StopIteration()))
-        except BaseException as error:
-            self._put((None, error))
+            to.put(made, timeout=0.1)
+            return True
+        except queue.Full:
+            continue
+    return False
 
-    def _get(self) -> Any:
+
+def _make(items: Iterable[Any], stage: Stage, to: "queue.Queue[_Made]", stop: threading.Event) -> None:
+    try:
+        for item in stage(iter(items)):
+            if not _put((item, None), to, stop):
+                return
+        _put((None, StopIteration()), to, stop)
+    except BaseException as error:
+        _put((None, error), to, stop)
+
+
+class _Ahead:
+    """Items of an iterable, made on one thread, a few ahead. Neither the thread nor the iterable refers to it, so that a loader
+    that is dropped ends at once, not when the garbage collector finds it."""
+
+    def __init__(self, items: Iterable[Any], stage: Stage, ahead: int) -> None:
+        self._items = items
+        self._made: "queue.Queue[_Made]" = queue.Queue(max(1, ahead))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=_make, args=(items, stage, self._made, self._stop), name="millrace-stages", daemon=True)
+
+    def _get(self) -> _Made:
         while True:
             if self._stop.is_set():
                 raise errors.usage("another loop over this loader has begun, or it is closed", "make a WebLoader for each of loops at once")
@@ -59,16 +67,28 @@ class _Ahead:
                 if isinstance(error, StopIteration):
                     return
                 if error is not None:
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error  # its traceback refers to this frame
                 yield item
         finally:
             self.close()
 
+    def _interrupt(self) -> None:
+        source = getattr(self._items, "pipeline", [None])[0]
+        loader = source._loader if isinstance(source, Source) else None
+        run = loader._run if loader is not None else None
+        if run is not None:
+            run.interrupt()
+
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread. Within it, where the garbage collector may run: has it end after the item that it makes."""
         self._stop.set()
+        if self._thread is threading.current_thread():
+            return
         while self._thread.is_alive():
-            self._stop_source()
+            self._interrupt()
             self._thread.join(0.1)
 
 
@@ -79,13 +99,19 @@ class WebLoader(DataPipeline):
 
     Args:
         dataset: a chain or another iterable.
-        batch_size: None: the chain makes batches. A number: batches of so many items, collated by torch.
+        batch_size: None: the chain makes batches; their arrays become tensors, and tuples lists, as torch's DataLoader has it. A
+            number: batches of so many items, collated by torch.
         num_workers: decoding threads of the engine; 0: as many as are needed. There are no worker processes.
         pin_memory: copies tensors to pinned memory, if there is a GPU.
-        prefetch_factor: items made ahead.
+        drop_last: leaves out a last batch of fewer than batch_size items.
+        prefetch_factor: items, or batches of batch_size, made ahead.
+        collate_fn: called with a list of batch_size items, or with each item of a chain that makes batches: to be used instead of
+            torch's function.
+
+    Without torch, batch_size=None gives items as they are.
     """
 
-    def __init__(self, dataset: Any, batch_size: Optional[int] = None, num_workers: int = 0, shuffle: bool = False,
+    def __init__(self, dataset: Any, batch_size: Optional[int] = 1, num_workers: int = 0, shuffle: bool = False,
                  pin_memory: bool = False, drop_last: bool = False, prefetch_factor: Optional[int] = None,
                  collate_fn: Optional[Callable[[Any], Any]] = None, **others: Any) -> None:
         super().__init__()
@@ -94,39 +120,55 @@ class WebLoader(DataPipeline):
             raise errors.not_offered(f"WebLoader({', '.join(sorted(unknown))}=...)", "a stage of the chain instead")
         if shuffle:
             raise errors.not_offered("WebLoader(shuffle=True)", ".shuffle(1000) in the chain")
+        if drop_last and batch_size is None:
+            raise errors.usage("WebLoader(batch_size=None, drop_last=True)", "write .batched(64, partial=False) in the chain")
         self.dataset, self.ahead = dataset, prefetch_factor or 2
-        if num_workers > 0 and isinstance(dataset, DataPipeline) and dataset.pipeline \
-                and isinstance(dataset.pipeline[0], Source):
+        self._is_own = num_workers > 0 and isinstance(dataset, DataPipeline) and bool(dataset.pipeline) \
+            and isinstance(dataset.pipeline[0], Source)
+        if self._is_own:
             self.dataset = dataset.compose()
             self.dataset.pipeline[0] = dataset.pipeline[0].changed(threads=num_workers)
-        self.append(_Items(self.dataset, self.ahead))
-        if batch_size is not None:
-            self.append(filters.batched(batch_size, collate_fn or _torch_collated, partial=not drop_last))
-        elif collate_fn is not None:
-            self.append(filters.map(collate_fn))
+        made = collate_fn if collate_fn is not None else _of_torch(batch_size)
+        self._batch = None if batch_size is None else filters.batched(batch_size, made, partial=not drop_last)
+        self.append(_Items(self.dataset, self._batch or _Called(made), self.ahead))
         if pin_memory:
-            self.append(filters.map(_pinned))
+            self.append(_Called(_pinned))
 
     def __len__(self) -> int:
-        return self.size if self.size >= 0 else len(self.dataset)
+        changed = self.nsamples >= 0 or self.repetitions != 1 or any(not isinstance(x, (_Items, _Called)) for x in self.pipeline)
+        if self.size >= 0 or changed:
+            return super().__len__()
+        items, batch = len(self.dataset), self._batch
+        return items if batch is None else (items + (batch.batchsize - 1 if batch.partial else 0)) // batch.batchsize
+
+    def close(self) -> None:
+        """Ends its threads: with num_workers, those of decoding, too."""
+        super().close()
+        if self._is_own:
+            self.dataset.close()
+
+
+class _Called:
+    """A stage that calls a function, if there is one, with each item: one of any kind, which it leaves in its place."""
+
+    def __init__(self, f: Optional[Callable[[Any], Any]]) -> None:
+        self.f = f
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        return items if self.f is None else (self.f(item) for item in items)
 
 
 class _Items:
-    """The first part of a WebLoader: the items of a chain, on a thread."""
+    """The first part of a WebLoader: the items of a chain, and what a stage makes of them, on a thread."""
 
-    def __init__(self, items: Any, ahead: int) -> None:
-        self.items, self.ahead = items, ahead
+    def __init__(self, items: Any, stage: Stage, ahead: int) -> None:
+        self.items, self.stage, self.ahead = items, stage, ahead
         self._now: Optional[_Ahead] = None
         remember(self)
 
-    def _interrupt(self) -> None:
-        source = getattr(self.items, "pipeline", [None])[0]
-        if isinstance(source, Source) and source._loader is not None and source._loader._run is not None:
-            source._loader._run.interrupt()
-
     def __iter__(self) -> Iterator[Any]:
         self.close()
-        self._now = _Ahead(self.items, self.ahead, self._interrupt)
+        self._now = _Ahead(self.items, self.stage, self.ahead)
         return iter(self._now)
 
     def close(self) -> None:
@@ -139,9 +181,17 @@ class _Items:
         return {**self.__dict__, "_now": None}
 
 
-def _torch_collated(items: list[Any]) -> Any:
-    import torch.utils.data
-    return torch.utils.data.default_collate(items)
+def _of_torch(batch_size: Optional[int]) -> Optional[Callable[[Any], Any]]:
+    """What torch's DataLoader calls where it is given no function. Without torch: None, or an error if it is needed."""
+    try:
+        import torch.utils.data
+    except ImportError:
+        if batch_size is None:
+            return None
+        raise errors.usage(f"WebLoader(batch_size={batch_size}) without torch, which collates", "give batch_size=None, and write "
+                           ".batched(64) in the chain; or give collate_fn") from None
+    of_torch: Callable[[Any], Any] = torch.utils.data.default_convert if batch_size is None else torch.utils.data.default_collate
+    return of_torch
 
 
 def _pinned(item: Any) -> Any:
@@ -152,6 +202,8 @@ def _pinned(item: Any) -> Any:
         return item.pin_memory()
     if isinstance(item, dict):
         return {k: _pinned(v) for k, v in item.items()}
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return type(item)(*map(_pinned, item))
     if isinstance(item, (list, tuple)):
         return type(item)(_pinned(v) for v in item)
     return item

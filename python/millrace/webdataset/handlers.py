@@ -11,7 +11,10 @@ Handler = Callable[[Exception], bool]
 
 def reraise_exception(error: Exception) -> bool:
     """Raises it: the default."""
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback refers to this frame: a cycle, which would keep the loader
 
 
 def ignore_and_continue(error: Exception) -> bool:

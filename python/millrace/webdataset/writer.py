@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import gzip
+import inspect
 import io
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -15,11 +18,14 @@ from typing import IO, Any, Optional, Union
 
 from .. import errors
 from . import tenbin
-from ..writer import ShardWriter as _ShardWriter
+from .._numbers import path, whole
+from ._urls import expand_urls
+from ..writer import Closing, ShardWriter as _ShardWriter
 
 _NUMBERS = frozenset("cls cls2 class count index inx id".split())
 _IMAGES = {"jpg": "JPEG", "jpeg": "JPEG", "img": "JPEG", "image": "JPEG", "png": "PNG", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM",
            "tiff": "TIFF", "tif": "TIFF", "webp": "WEBP"}
+_MOST_OF_USTAR = 8 ** 11 - 1  # bytes of a member, and seconds of its time
 Fields = dict[str, Any]
 # True: by extension. False or None: values are bytes. A dict: a function for each extension. A function: of the sample.
 Encoder = Union[bool, None, dict[str, Callable[[Any], Any]], Callable[[Fields], Fields]]
@@ -135,8 +141,44 @@ def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, 
     return made
 
 
-class ShardWriter:
-    """Writes samples into shards of the names "train-%06d.tar", which appear when they are complete.
+# What the members of a ShardWriter's shards have: each may be given as it is.
+_AS_WRITTEN: dict[str, tuple[Any, ...]] = {
+    "user": ("bigdata",), "group": ("bigdata",), "mode": (0o444,), "compress": (None, False), "keep_meta": (False,),
+    "mtime": (0, None), "format": (None, tarfile.USTAR_FORMAT, "USTAR_FORMAT"), "opener": (None,)}
+
+
+def _check_options(pattern: str, options: dict[str, Any]) -> None:
+    """Refuses what shards of a ShardWriter are not, with the line for one by TarWriter."""
+    unknown = sorted(options.keys() - _AS_WRITTEN.keys())
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*inspect.signature(ShardWriter).parameters, *_AS_WRITTEN], 1)
+        raise TypeError(f"ShardWriter() has no argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+    other = {name: "opener" if name == "opener" else repr(value) for name, value in options.items() if value not in _AS_WRITTEN[name]}
+    shown = ", ".join(f"{name}={'...' if name == 'opener' else value}" for name, value in other.items())
+    if other or pattern.endswith(("gz", "bz2", "xz")):
+        first = f"'{_name(pattern, 0)}'"
+        tar = ", ".join(["stream" if "opener" in other else first, *(f"{k}={v}" for k, v in other.items() if k != "opener")])
+        opened = f"opener({first}) as stream, " if "opener" in other else ""
+        raise errors.not_offered(f"ShardWriter({shown or repr(pattern)})", f"`with {opened}wds.TarWriter({tar}) as out:` for each shard")
+
+
+def _name(pattern: str, number: int) -> str:
+    """The path of a shard; empty for a pattern that a ShardWriter refuses."""
+    try:
+        return pattern % number if "%" in pattern else expand_urls(pattern)[number]
+    except (IndexError, TypeError, ValueError):
+        return ""
+
+
+def _most(name: str, value: Any) -> int:
+    if isinstance(value, float) and not math.isnan(value):
+        value = 2**63 - 1 if value >= 2**63 else math.ceil(value)
+    return whole(name, value, 1, 2**63 - 1)
+
+
+class ShardWriter(Closing):
+    """Writes samples into shards of the names "train-%06d.tar", which appear when they are complete: the last one with close(), at
+    the end of a `with`, or of the program.
 
     Args:
         pattern: names of the shards.
@@ -146,23 +188,64 @@ class ShardWriter:
         start_shard: the number of the first.
         encoder: True: values are encoded by their extensions; False: they are bytes; a dict of functions by extension, or a
             function of the sample.
+        others: options of TarWriter, as these shards have them: mtime=0, user="bigdata", ...; others are refused.
     """
 
-    def __init__(self, pattern: str, maxcount: int = 100_000, maxsize: float = 3e9,
+    def __init__(self, pattern: Union[str, "os.PathLike[str]"], maxcount: float = 100_000, maxsize: float = 3e9,
                  post: Optional[Callable[[str], None]] = None, start_shard: int = 0, verbose: int = 1,
-                 encoder: Encoder = True, **others: Any) -> None:
+                 opener: None = None, encoder: Encoder = True, **others: Any) -> None:
         del verbose
-        if others:
-            raise errors.not_offered(f"ShardWriter({', '.join(others)}=...)", "`millrace pack` for other kinds of shards")
-        self._out = _ShardWriter(pattern, max_count=int(maxcount), max_size=int(maxsize), start_shard=start_shard,
-                                 overwrite=True)
+        name = path("pattern", pattern)
+        _check_options(name, {"opener": opener, **others})
+        self._maxcount, self._maxsize = _most("maxcount", maxcount), _most("maxsize", maxsize)
+        self._out = _ShardWriter(name, max_count=self._maxcount, max_size=self._maxsize, start_shard=start_shard, overwrite=True)
         self._encoder, self._post, self._posted = encoder, post, 0
+        self._pattern, self._first, self._at = name, start_shard, 0
+        self._count, self._size, self._total = 0, 0, 0
+        self._must_be_closed(name)
+        self._out._process = 0  # it is closed with this one, which calls `post`
 
     def write(self, sample: dict[str, Any]) -> None:
         """Writes a dict with "__key__" and fields."""
         fields = _fields(sample, self._encoder)
+        ends_shard = self._count >= self._maxcount or self._size >= self._maxsize
         self._out.write({"__key__": sample["__key__"], **fields})
-        self._tell()
+        if ends_shard:
+            self._at, self._count, self._size = self._at + 1, 0, 0
+        self._count, self._total = self._count + 1, self._total + 1
+        self._size += sum(map(len, fields.values()))
+        if ends_shard:
+            self._tell()
+
+    @property
+    def count(self) -> int:
+        """Samples of the shard that is written."""
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Bytes of their fields."""
+        return self._size
+
+    @property
+    def total(self) -> int:
+        """Samples of all shards."""
+        return self._total
+
+    @property
+    def shard(self) -> int:
+        """The number of the next shard."""
+        return self._first + self._at + 1
+
+    @property
+    def fname(self) -> str:
+        """The path of the shard that is written. It appears there when it is complete."""
+        return _name(self._pattern, self._first + self._at)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _INSTEAD:
+            raise AttributeError(f"ShardWriter.{name} of webdataset is not offered; write {_INSTEAD[name]}")
+        raise AttributeError(f"'ShardWriter' object has no attribute '{name}'")
 
     def _tell(self) -> None:
         shards = self._out.shards
@@ -173,20 +256,30 @@ class ShardWriter:
 
     def close(self) -> None:
         """Completes the last shard."""
-        self._out.close()
-        self._tell()
+        self._process = 0
+        try:
+            self._out.close()
+        finally:  # also of shards that are complete where it fails
+            self._tell()
 
     def __enter__(self) -> "ShardWriter":
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        self._out.__exit__(kind, *rest)
         if kind is None:
-            self._tell()
+            self.close()
+        else:
+            self._process = 0
+            self._out.__exit__(kind, *rest)
 
 
-class TarWriter:
-    """Writes samples into one tar archive.
+_INSTEAD = {"next_stream": "`with wds.TarWriter('train-000000.tar') as out:` for each shard, or give maxcount", "finish": "close()",
+            "tarstream": "`with wds.TarWriter('train-000000.tar') as out:` for each shard"}
+
+
+class TarWriter(Closing):
+    """Writes samples into one tar archive. What its format has no room for, such as a name of more than 100 bytes without a "/",
+    is written in the pax format, as readers have it.
 
     Args:
         fileobj: a path, "pipe:COMMAND" (with MILLRACE_ALLOW_PIPE=1), or an open binary file.
@@ -214,25 +307,43 @@ class TarWriter:
             raise errors.not_offered(f"TarWriter('{name}')", "'pipe:COMMAND', or a path and a command that copies it")
         elif name:
             self._own = open(name, "wb")
-        form = getattr(tarfile, format) if isinstance(format, str) else tarfile.USTAR_FORMAT if format is None else format
-        self._tar = tarfile.open(fileobj=self._own or fileobj, format=form,  # type: ignore[call-overload]
+        form = getattr(tarfile, format) if isinstance(format, str) else format
+        self._format: int = tarfile.USTAR_FORMAT if form is None else form
+        self._tar = tarfile.open(fileobj=self._own or fileobj, format=self._format,  # type: ignore[call-overload]
                                  mode=f"w|{'gz' if kind is True else kind or ''}")
         self._user, self._group, self._mode, self._mtime = user, group, mode, mtime
         self._encoder, self._keeps = encoder, keep_meta
+        self._must_be_closed(name or repr(fileobj))
 
     def write(self, sample: dict[str, Any]) -> int:
         """Writes a dict with "__key__" and fields. Returns the bytes of its fields."""
         fields = _fields(sample, self._encoder, self._keeps)
-        for extension, content in sorted(fields.items()):
-            member = tarfile.TarInfo(f"{sample['__key__']}.{extension}")
-            member.size, member.mode = len(content), self._mode
-            member.mtime = int(time.time() if self._mtime is None else self._mtime)
-            member.uname, member.gname = self._user, self._group
+        members = [(self._member(sample["__key__"], extension, len(content)), content) for extension, content in sorted(fields.items())]
+        for (member, form), content in members:
+            self._tar.format = form
             self._tar.addfile(member, io.BytesIO(content))
         return sum(map(len, fields.values()))
 
+    def _member(self, key: str, extension: str, size: int) -> tuple[tarfile.TarInfo, int]:
+        """A member, and the format in which it is written: the archive's, or pax where the header of that lacks room for it."""
+        member = tarfile.TarInfo(f"{key}.{extension}")
+        member.size, member.mode = size, self._mode
+        member.mtime = int(time.time() if self._mtime is None else self._mtime)
+        member.uname, member.gname = self._user, self._group
+        encoding, how = self._tar.encoding or "utf-8", self._tar.errors or "strict"
+        try:
+            if len(member.name.encode(encoding, how)) > tarfile.LENGTH_NAME or size > _MOST_OF_USTAR \
+                    or not 0 <= member.mtime <= _MOST_OF_USTAR:
+                member.tobuf(self._format, encoding, how)  # only whether it can
+        except UnicodeError as error:
+            raise errors.usage(f"a name that UTF-8 does not have, {member.name!r} ({error})", "write another '__key__'") from error
+        except ValueError:
+            return member, tarfile.PAX_FORMAT
+        return member, self._format
+
     def close(self) -> None:
         """Completes the archive, and waits for the command."""
+        self._process = 0
         self._tar.close()
         own, self._own = self._own, None
         if own is not None:
