@@ -3,6 +3,7 @@
 // it to save and to resume.
 #pragma once
 
+#include "pipeline/shards/edited_state.h"
 #include "pipeline/shards/redeal.h"
-#include "pipeline/stages/edited_state.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/state.h"

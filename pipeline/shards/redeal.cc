@@ -13,26 +13,9 @@
 namespace millrace {
 namespace {
 
-// The last part of the name of a lane's record; empty for other records.
-std::string_view record_of_lane(std::string_view name) {
-  const std::string_view record = split_lane_name(name).second;
-  return record.substr(record.rfind('/') + 1);
-}
-
 error incomplete(const std::string& what) {
   return error(errc::bad_state, what)
       .hint("resuming with another number of lanes needs the states of all ranks");
-}
-
-// Distributes samples to the new lanes in rotation.
-std::vector<std::vector<origin>> in_turns(std::vector<origin> held, std::int64_t lanes) {
-  std::vector<std::vector<origin>> out(static_cast<std::size_t>(lanes));
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    const std::size_t lane = i % out.size();
-    held[i].lane = static_cast<std::int64_t>(lane);
-    out[lane].push_back(held[i]);
-  }
-  return out;
 }
 
 struct old_lanes {
@@ -97,12 +80,6 @@ old_lanes lanes_in(const state& from) {
   return out;
 }
 
-// Returns `held` without samples of epochs after `epoch`.
-std::vector<origin> up_to(std::int64_t epoch, std::vector<origin> held) {
-  std::erase_if(held, [&](const origin& o) { return o.epoch > epoch; });
-  return held;
-}
-
 // The lane's progress in `epoch`: past its end if the lane already reads the next one.
 lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) {
   const auto [at_epoch, at] = cursor_record::in(from, lane_record_name(lane, cursor_record::name));
@@ -113,110 +90,6 @@ lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) 
   }
   return {.draw = std::numeric_limits<std::int32_t>::max()};
 }
-
-// If the states of one rank are given twice, its samples would be read twice.
-void check_no_lane_twice(const state& whole) {
-  auto lanes = lane_records(whole);
-  std::ranges::sort(lanes, {}, &lane_record::lane);
-  const auto twice = std::ranges::adjacent_find(lanes, {}, &lane_record::lane);
-  if (twice == lanes.end()) return;
-  throw failure(error(errc::bad_state, fmt::format("two of the states have lane {}", twice->lane))
-                    .hint("give the state of every rank once, all of one step"));
-}
-
-// All ranks continue in the earliest epoch. A rank that is ahead has no samples left in it and
-// yields its end again; adds these ends to the counts of the stages that count ends.
-void count_ends_again(state& whole, std::span<const state> of_ranks) {
-  const auto* first = whole.find(epoch_record);
-  for (const state& s : of_ranks) {
-    const auto counted = std::ranges::find_if(s.records(), [](const auto& r) {
-      return r.first.find(of_rank_begin) != std::string::npos;
-    });
-    if (first == nullptr || counted == s.records().end()) continue;
-    const std::string name =
-        ends_held_record + counted->first.substr(counted->first.rfind(of_rank_begin));
-    const auto* held = s.find(name);
-    state::record ends = held != nullptr ? *held : ends_held_in(s);
-    ends.front() += consumers_epoch(s) - first->front();
-    whole.put(name, std::move(ends));
-  }
-}
-
-// A record of a stage of the program's own without its rank in its name would be that of one rank.
-void check_same_of_ranks(const state& merged, const std::string& name,
-                         const state::record& values) {
-  const auto* other = merged.find(name);
-  if (other == nullptr || *other == values) return;
-  if (is_of_position(name) || is_name_of_lanes(name)) return;
-  throw failure(
-      error(errc::bad_state, fmt::format("the ranks' states have different records {}, of a stage "
-                                         "of the program",
-                                         name))
-          .hint("have the stage save it as its name and of_rank(rank, world size), or resume each "
-                "rank from its own state"));
-}
-
-}  // namespace
-
-state merged(std::span<const state> of_ranks) {
-  state out;
-  for (const state& s : of_ranks) {
-    check_numbers(s);
-    const auto* plan = s.find(plan_record::name);
-    const auto* known = out.find(plan_record::name);
-    if (plan == nullptr || (known != nullptr && *known != *plan)) {
-      throw failure(error(errc::bad_state, "the states of the ranks are of different plans"));
-    }
-    for (const auto& [name, values] : s.records()) {
-      if (name == lanes_record || name == failed_record) {
-        out.append(name, values);
-      } else if (name == epoch_record) {
-        const std::int64_t epoch = consumers_epoch(s);
-        const auto* other = out.find(name);
-        out.put(name, {other == nullptr ? epoch : std::min(epoch, other->front())});
-      } else if (name == base_record) {
-        // A rank that is ahead has no base.
-        out.put(name, {std::max(position_base(out), position_base(s))});
-      } else if (name == end_owed_record || name == own_ends_record || name == consumers_record) {
-        continue;
-      } else {
-        check_same_of_ranks(out, name, values);
-        out.put(name, values);
-      }
-    }
-    for (const auto& [name, samples] : s.all_held()) out.hold(name, samples);
-    for (const lane_record& l : lane_records(s)) {
-      const std::int64_t before = consumer_of(s, l.lane).value_or(consumers_epoch(s));
-      const std::int64_t consumer = std::max(before, consumers_epoch(s));
-      out.append(consumers_record, std::array{l.lane, consumer});
-    }
-  }
-  check_no_lane_twice(out);
-  count_ends_again(out, of_ranks);
-  return out;
-}
-
-std::uint64_t plan_fingerprint(const state& of) {
-  const auto* plan = of.find(plan_record::name);
-  if (plan == nullptr) throw failure(incomplete("the state has no plan"));
-  std::uint64_t out = fingerprint("");
-  const auto add = [&out](std::int64_t value) {
-    out = fingerprint(fmt::format("{} ", value), out);
-  };
-  for (const std::int64_t value : *plan) add(value);
-  // The mixes of every lane are the same, so those of one lane suffice. Nested mixes come after the
-  // outer one.
-  std::string_view lane;
-  for (const auto& [name, values] : of.records()) {
-    if (record_of_lane(name) != mix_record || values.empty()) continue;
-    const auto its = split_lane_name(name).first;
-    if (lane.empty()) lane = its;
-    if (its == lane) add(values.front());
-  }
-  return out;
-}
-
-namespace {
 
 // Refuses records of stages that do not provide a lane_dealer. Checks the records of all lanes:
 // some lanes may be past their epoch and lack a record.
@@ -254,34 +127,6 @@ void check_has_no_stretch(const state& from) {
 }
 
 }  // namespace
-
-void check_records_apart(const std::vector<lane_dealer>& front,
-                         const std::vector<lane_dealer>& back, const std::string& stage) {
-  for (const lane_dealer& record : back) {
-    const bool is_taken =
-        record.record == cursor_record::name ||
-        std::ranges::find(front, record.record, &lane_dealer::record) != front.end();
-    if (!is_taken) continue;
-    throw failure(error(errc::usage, fmt::format("the stage '{}' saves the record '{}', and so "
-                                                 "does a stage before it",
-                                                 stage, record.record))
-                      .hint("give each stage's record a name of its own in lane_stage::records and "
-                            "in save()"));
-  }
-}
-
-std::string lane_record_name(std::int64_t lane, std::string_view record) {
-  return fmt::format("lane{}/{}", lane, record);
-}
-
-std::vector<std::vector<origin>> dealt_held(const dealing& what, std::string_view record) {
-  std::vector<origin> out;
-  for (std::int64_t l = 0; l < what.lanes_before; ++l) {
-    const auto& held = what.from.held(lane_record_name(l, record));
-    out.insert(out.end(), held.begin(), held.end());
-  }
-  return in_turns(up_to(what.epoch, std::move(out)), what.lanes);
-}
 
 state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer> records) {
   const old_lanes old = lanes_in(from);
@@ -333,9 +178,9 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
     detail::called_as("distributing the record '" + r.record + "'", [&] { r.deal(what, out); });
   }
 
-  auto pending = up_to(old.epoch, from.held(pending_record));
+  std::vector<origin> pending = from.held(pending_record);
   std::ranges::sort(pending, {}, &origin::place);
-  for (const auto& of_lane : in_turns(std::move(pending), lanes)) out.hold(pending_record, of_lane);
+  for (const auto& of_lane : dealt(what, std::move(pending))) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool is_kept = name == ends_past_record || name.starts_with(ends_held_record);
     const bool of_lanes = is_name_of_lanes(name) || is_of_position(name);

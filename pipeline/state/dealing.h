@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pipeline/state/lane_names.h"
 #include "pipeline/state/state.h"
 
 namespace millrace {
@@ -26,16 +27,10 @@ struct lane_dealer {
   std::function<void(const dealing& what, state& to)> deal;
 };
 
-// Throws `failure` (usage) if a stage with `back` records follows stages with `front` ones, and
-// both save one of the same name: each would overwrite the other's.
-void check_records_apart(const std::vector<lane_dealer>& front,
-                         const std::vector<lane_dealer>& back, const std::string& stage);
-
-// The name of a lane's record, as lane_context::id() gives it in a plan without mixes.
-std::string lane_record_name(std::int64_t lane, std::string_view record);
-
-// The samples that a stage holds under this name in all lanes of `what.from`, in the epoch to be
-// continued, by the new lane that gets each of them: in turns.
+// Those of these samples that are in the epoch to be continued, by the new lane that gets each of
+// them: in turns.
+std::vector<std::vector<origin>> dealt(const dealing& what, std::vector<origin> held);
+// The same of the samples that a stage holds under this name in all lanes of `what.from`.
 std::vector<std::vector<origin>> dealt_held(const dealing& what, std::string_view record);
 
 }  // namespace millrace

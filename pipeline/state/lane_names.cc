@@ -1,11 +1,17 @@
 #include "pipeline/state/lane_names.h"
 
+#include <fmt/format.h>
+
 namespace millrace {
 namespace {
 
 constexpr std::string_view begin = "lane";
 
 }  // namespace
+
+std::string lane_record_name(std::int64_t lane, std::string_view record) {
+  return fmt::format("{}{}/{}", begin, lane, record);
+}
 
 std::pair<std::string_view, std::string_view> split_lane_name(std::string_view name) {
   const auto slash = name.starts_with(begin) ? name.find('/') : name.npos;

@@ -7,8 +7,10 @@
 #include <limits>
 #include <span>
 
+#include "pipeline/state/count_record.h"
 #include "pipeline/state/shard_head.h"
 #include "pipeline/state/shuffle_record.h"
+#include "pipeline/state/skip_records.h"
 
 namespace millrace {
 namespace {
@@ -77,17 +79,31 @@ constexpr auto lane_record_kinds = std::to_array<lane_record_kind>({
     {mix_record, record_numbers::counts, nullptr},
 });
 
+// Of stages after the lanes.
+constexpr auto rank_record_kinds = std::to_array<rank_record_kind>({
+    {skipped_record, record_numbers::counts,
+     [](state& to, const std::string& name, const state::record& values) { to.put(name, values); }},
+    {lost_record, record_numbers::compared,
+     [](state& to, const std::string& name, const state::record& /*values*/) {
+       to.put(name, lost_shards().of());
+     }},
+    {slice_record, record_numbers::counts,
+     [](state& to, const std::string& name, const state::record& /*values*/) {
+       to.put(name, count_record().of());
+     }},
+    {epochs_of_record, record_numbers::counts, nullptr},
+    {repeated_record, record_numbers::counts, nullptr},
+});
+
 // Those of stages of their own are compared, if at all.
 record_numbers numbers_of(std::string_view name) {
   using enum record_numbers;
-  static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
-                                                               "epochs_of", "slice", "repeated"};
   const position_record* const whole = found_in_position(name);
   if (whole != nullptr) return whole->numbers;
   if (const auto of = name.find(of_rank_begin); of != name.npos) {
-    name = name.substr(0, of);
-    name = name.substr(0, name.find_last_not_of(" 0123456789") + 1);
-    return std::ranges::find(of_ranks, name) != of_ranks.end() ? counts : compared;
+    if (name.substr(0, of) == ends_held_record) return counts;
+    const rank_record_kind* const kind = kind_of_rank_record(name);
+    return kind != nullptr ? kind->numbers : compared;
   }
   const auto slash = name.rfind('/');
   if (slash == name.npos) return name == skipped_record ? counts : compared;
@@ -199,6 +215,28 @@ const lane_record_kind* kind_of_lane_record(std::string_view name) {
   return at == lane_record_kinds.end() ? nullptr : at;
 }
 
+const rank_record_kind* kind_of_rank_record(std::string_view name) {
+  name = name.substr(0, name.find(of_rank_begin));
+  name = name.substr(0, name.find_last_not_of(" 0123456789") + 1);
+  const auto* const at = std::ranges::find(rank_record_kinds, name, &rank_record_kind::name);
+  return at == rank_record_kinds.end() ? nullptr : at;
+}
+
+void check_records_apart(const std::vector<lane_dealer>& front,
+                         const std::vector<lane_dealer>& back, const std::string& stage) {
+  for (const lane_dealer& record : back) {
+    const bool is_taken =
+        record.record == cursor_record::name ||
+        std::ranges::find(front, record.record, &lane_dealer::record) != front.end();
+    if (!is_taken) continue;
+    throw failure(error(errc::usage, fmt::format("the stage '{}' saves the record '{}', and so "
+                                                 "does a stage before it",
+                                                 stage, record.record))
+                      .hint("give each stage's record a name of its own in lane_stage::records and "
+                            "in save()"));
+  }
+}
+
 bool is_of_position(std::string_view name) {
   return found_in_position(name.substr(0, name.find(of_rank_begin))) != nullptr;
 }
@@ -211,6 +249,7 @@ void check_numbers(const state& from) {
     const std::size_t first = name.ends_with(mix_record) ? 1 : 0;
     const auto counts = std::span(values).subspan(std::min(first, values.size()));
     const bool has_offsets = numbers == record_numbers::offsets;
+    if (name.starts_with(ends_held_record) && values.empty()) throw failure(senseless(name));
     if (!std::ranges::all_of(counts, has_offsets ? is_offset : is_count)) {
       throw failure(senseless(name));
     }

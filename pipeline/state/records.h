@@ -85,7 +85,7 @@ inline constexpr const char* list_lanes_record = "list_lanes";
 // neither.
 std::int64_t lanes_of_list(const state& from);
 
-// Samples that a resumed run passes over (stages/edited_state.h): those of an epoch with positions
+// Samples that a resumed run passes over (shards/edited_state.h): those of an epoch with positions
 // below a bound.
 struct stretch_record {
   static constexpr const char* name = "lanes_skip";  // of the record
@@ -156,6 +156,24 @@ struct lane_record_kind {
 // or within a mix. Pure.
 const lane_record_kind* kind_of_lane_record(std::string_view name);
 
+// A record that the library's stages save of each rank. A new one is a row of a table in
+// records.cc.
+struct rank_record_kind {
+  std::string_view name;   // "slice": without the number of the stage and the rank
+  record_numbers numbers;  // what its values are
+  // Puts the record `name` of these values as it is before the first sample of an epoch. Null: the
+  // stage makes epochs of its own.
+  void (*put_at_begin)(state& to, const std::string& name, const state::record& values);
+};
+// The kind of a record of that name, with number and rank; nullptr: it is of a stage of the
+// program's own. Pure.
+const rank_record_kind* kind_of_rank_record(std::string_view name);
+
+// Throws `failure` (usage) if a stage with `back` records follows stages with `front` ones, and
+// both save one of the same name: each would overwrite the other's.
+void check_records_apart(const std::vector<lane_dealer>& front,
+                         const std::vector<lane_dealer>& back, const std::string& stage);
+
 // Throws `failure` (bad_state) if a number of a state is impossible: a state is a file, and stages
 // calculate with its numbers.
 void check_numbers(const state& from);
@@ -184,11 +202,19 @@ inline constexpr const char* window_record = "window";
 // Its only value there.
 inline constexpr std::int64_t within_no_window = -1;
 
+// The record of epochs_of() (state/count_record.h). Names of records have the number of the stage
+// and the rank after it.
+inline constexpr const char* epochs_of_record = "epochs_of";
+// That of repeated().
+inline constexpr const char* repeated_record = "repeated";
+// That of slice().
+inline constexpr const char* slice_record = "slice";
+
 // The record of on_error(): the numbers of samples skipped or lost, of those in a row, and of those
 // passed. The names of a second such stage and of further ones begin with it.
 inline constexpr const char* skipped_record = "on_error";
 // Next to it: how many of the pending samples belong to earlier stages and, for the current epoch,
-// the figures by which wholly lost shards are estimated (stages/skip_records.h).
+// the figures by which wholly lost shards are estimated (state/skip_records.h).
 inline constexpr const char* lost_record = "lost_shards";
 
 }  // namespace millrace

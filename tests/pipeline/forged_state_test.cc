@@ -12,6 +12,7 @@
 #include "millrace/millrace.h"
 #include "pipeline/shards/redeal.h"
 #include "pipeline/stages/window_shuffle.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
@@ -30,13 +31,9 @@ std::vector<std::int64_t> instead_of(std::int64_t n) {
 
 class ForgedState : public testing::text_shards {
  protected:
-  // The state after a few items, with each number replaced, and without each record.
-  template <class P>
-  void forge(const P& p) {
-    engine eng(testing::with_memory_store(store_));
-    auto data = eng.run(p);
-    for (int i = 0; i < 7; ++i) data.next();
-    const state saved = data.save();
+  // Calls f(state) with each number of the records replaced, and with each record cut.
+  template <class F>
+  static void each_forged(const state& saved, F f) {
     std::uint64_t place = 0;
     for (const auto& [name, values] : saved.records()) {
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -47,7 +44,7 @@ class ForgedState : public testing::text_shards {
           state::record forged = values;
           forged[i] = n;
           wrong.put(name, std::move(forged));
-          resume(eng, p, wrong);
+          f(wrong);
         }
       }
       for (std::size_t size = 0; size < values.size(); ++size) {
@@ -55,9 +52,24 @@ class ForgedState : public testing::text_shards {
         SCOPED_TRACE(fmt::format("{} of {}", name, size));
         state wrong = saved;
         wrong.put(name, {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(size)});
-        resume(eng, p, wrong);
+        f(wrong);
       }
     }
+  }
+
+  // The state after a few items.
+  template <class P>
+  static state saved_by(engine& eng, const P& p) {
+    auto data = eng.run(p);
+    for (int i = 0; i < 7; ++i) data.next();
+    return data.save();
+  }
+
+  template <class P>
+  void forge(const P& p) {
+    engine eng(testing::with_memory_store(store_));
+    const state saved = saved_by(eng, p);
+    each_forged(saved, [&](const state& wrong) { resume(eng, p, wrong); });
     for (const auto& [name, samples] : saved.all_held()) forge_held(eng, p, saved, name);
     EXPECT_GT(refused_, 50 / testing::every());
     EXPECT_GT(harmless_, 0);
@@ -149,6 +161,35 @@ TEST_F(ForgedState, OfAWindow) {
   forge(interleaved(shards(urls(3), {.lanes = 2, .index = index}) |
                     window_shuffle({.samples = 60, .seed = 1})) |
         batched(2));
+}
+
+// What the ranks of a job give, merged for another number of them: of ranks that have begun, and of
+// ranks that were resumed from a merged state themselves.
+TEST_F(ForgedState, MergedOfRanks) {
+  engine eng(testing::with_memory_store(store_));
+  const auto of_rank = [&](int rank) {
+    return interleaved(text_plan({.rank = rank, .world_size = 2, .lanes = 4}, 8)) | repeated(2) |
+           epochs_of(5) | batched(2);
+  };
+  const std::array first = {saved_by(eng, of_rank(0)), saved_by(eng, of_rank(1))};
+  const state whole = merged(first);
+  int refused = 0;
+  int harmless = 0;
+  const auto merge = [&](const std::vector<state>& of_ranks) {
+    try {
+      merged(of_ranks);
+      skipping(of_ranks, 3);
+      ++harmless;
+    } catch (const failure& f) {
+      ++refused;
+      EXPECT_EQ(f.kind(), errc::bad_state) << f.what();
+    }
+  };
+  EXPECT_NE(whole.find("ends_held of rank 0 of 2"), nullptr);
+  each_forged(first[0], [&](const state& wrong) { merge({wrong, first[1]}); });
+  each_forged(whole, [&](const state& wrong) { merge({wrong}); });
+  EXPECT_GT(refused, 50 / testing::every());
+  EXPECT_GT(harmless, 0);
 }
 
 TEST_F(ForgedState, MergedAndDealtToOtherLanes) {

@@ -19,6 +19,7 @@ import tempfile
 
 import compile_commands
 import file_rules
+import hidden_arrows
 import named_in_pages
 import plain_words
 import unused_names
@@ -43,6 +44,11 @@ MAY_INCLUDE = {
 }
 # The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
 # fits its path without the suffix.
+# Beside those that have main(): variables of others, and their own.
+MAY_READ_ENVIRONMENT = (
+    "engine/files/process.cc",  # passes it on
+    "engine/host/job_place.cc", "io/names/shard_spec.cc", "pipeline/run/engine_options.cc", "train/device/host_memory.cc",
+    "train/launch/error_file.cc", "train/launch/rank_process.cc", "train/ranks/distributed.cc")
 ROOMS = {
     "engine": {
         "base": r"base/.*",
@@ -222,7 +228,7 @@ def text_rules():
                 breach(number, "to_stderr() writes there, and never throws")
             if makes_thread and re.search(makes, code_only):
                 breach(number, "start_thread() names it, and says when the host refuses one")
-            if folder != "train" and folder != "tests" and "getenv(" in line and str(path) != "io/names/shard_spec.cc":
+            if folder != "tests" and str(path) not in MAY_READ_ENVIRONMENT and re.search(r"\bgetenv\(|\benviron\b", line.split("//")[0]):
                 breach(number, "the environment is read in main() alone")
         if folder in ("engine", "io", "pipeline", "tools") and path.name not in ("options.cc", "engine_options.cc") and \
                 not path.match("tools/bench/*_bench.cc") and path.name != "host_check.cc":  # what their commands advise
@@ -290,14 +296,17 @@ def room_rules():
         def room_of(unit):
             return next((number for number, room in enumerate(rooms.values()) if re.fullmatch(room, unit)), None)
         names = list(rooms)
-        for path in sources(".h", ".cc"):
-            if path.parts[0] != folder:
-                continue
+        inside = [path for path in sources(".h", ".cc") if path.parts[0] == folder]
+        texts = {str(path): (ROOT / path).read_text() for path in inside}
+        for header, name, place in hidden_arrows.hidden(
+                texts, lambda path: room_of(str(pathlib.PurePath(path).relative_to(folder).with_suffix(""))) or 0):  # noqa: B023
+            breaches.append(f"{header}: {name}() is defined in {place}, which is above it")
+        for path in inside:
             own = room_of(str(path.relative_to(folder).with_suffix("")))
             if own is None:
                 breaches.append(f"{path}: in no room of {folder}/")
                 continue
-            for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+            for number, line in enumerate(texts[str(path)].splitlines(), 1):
                 include = re.match(rf'#include "{folder}/(.*)\.h"', line)
                 above = include and room_of(include[1])
                 if above is not None and above > own:
