@@ -28,13 +28,14 @@ void check_option(std::string_view name, N given, std::type_identity_t<N> least,
   if (given >= least && given <= most) return;
   refuse_option(name, option_text(given), option_text(least) + " to " + option_text(most));
 }
-// The same, but 0 is allowed: millrace chooses.
+// The same, but 0 is allowed, and `zero` says what it means.
 template <class N>
 void check_option_or_0(std::string_view name, N given, std::type_identity_t<N> least,
-                       std::type_identity_t<N> most) {
+                       std::type_identity_t<N> most, const char* zero = "chosen by millrace") {
   if (given == 0 || (given >= least && given <= most)) return;
-  refuse_option(name, option_text(given),
-                "0 (chosen by millrace), or " + option_text(least) + " to " + option_text(most));
+  refuse_option(
+      name, option_text(given),
+      std::string("0 (") + zero + "), or " + option_text(least) + " to " + option_text(most));
 }
 
 }  // namespace millrace

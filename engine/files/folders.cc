@@ -1,10 +1,12 @@
 #include "engine/files/folders.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -60,18 +62,27 @@ std::optional<bool> is_same(const std::string& one, const std::string& other) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-result<std::string> read_whole_file(const std::string& path) {
-  const held_file file(host_files().open(path, O_RDONLY));
-  if (!file) return cannot_read(path, -file.fd());
+namespace {
+
+result<std::string> read_to_end(const held_file& file, const std::string& path,
+                                std::size_t most_bytes) {
   struct stat s{};
   if (const int why = host_files().stat(file.fd(), s); why != 0) return cannot_read(path, -why);
   if (S_ISDIR(s.st_mode)) return cannot_read(path, EISDIR);
   const bool is_file = S_ISREG(s.st_mode);
+  const auto too_large = [&] {
+    return error(errc::too_large,
+                 fmt::format("more than {} bytes, which are read whole", most_bytes))
+        .at(path)
+        .hint("check that it is the file that you mean");
+  };
+  if (is_file && static_cast<std::uint64_t>(s.st_size) > most_bytes) return too_large();
   std::string text;
   // One byte more than the file has, to see that it ends there.
   std::size_t room = is_file ? static_cast<std::size_t>(s.st_size) + 1 : piece;
   for (;;) {
     const std::size_t had = text.size();
+    if (had > most_bytes) return too_large();
     text.resize(had + room);
     const iovec rest{text.data() + had, room};
     const ssize_t n = host_files().read(file.fd(), std::span(&rest, 1),
@@ -80,6 +91,18 @@ result<std::string> read_whole_file(const std::string& path) {
     if (n == 0) return text;
     if (n < 0 && n != -EINTR && n != -EAGAIN) return cannot_read(path, static_cast<int>(-n));
     room = piece;
+  }
+}
+
+}  // namespace
+
+result<std::string> read_whole_file(const std::string& path, std::size_t most_bytes) {
+  const held_file file(host_files().open(path, O_RDONLY));
+  if (!file) return cannot_read(path, -file.fd());
+  try {
+    return read_to_end(file, path, most_bytes);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory().at(path);
   }
 }
 

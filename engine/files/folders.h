@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +26,14 @@ bool is_folder(const std::string& path);
 // Whether both name the same existing file or folder; nullopt if that cannot be determined.
 std::optional<bool> is_same(const std::string& one, const std::string& other);
 
-// All bytes of a file, or of a pipe up to its end. Fails with the kind by errno (not_found,
-// not_allowed, io_failed).
-result<std::string> read_whole_file(const std::string& path);
+// Bytes of the largest list of names that is read whole.
+inline constexpr std::size_t most_of_whole_file = std::size_t{1} << 30;
+// For a file that may be as large as memory allows.
+inline constexpr std::size_t any_size = std::numeric_limits<std::size_t>::max();
+// All bytes of a file, or of a pipe or device up to its end. Fails with the kind by errno
+// (not_found, not_allowed, io_failed), with too_large beyond `most_bytes`, and with no_memory.
+result<std::string> read_whole_file(const std::string& path,
+                                    std::size_t most_bytes = most_of_whole_file);
 // Removes the byte order mark that some editors write at the start of a text file from its first
 // line.
 void drop_byte_order_mark(std::string& line);

@@ -366,6 +366,11 @@ void check_is_path(const std::string& path, std::string_view noun) {
     return path.size() >= scheme.size() &&
            strncasecmp(path.data(), scheme.data(), scheme.size()) == 0;
   };
+  if (path == "-") {
+    throw failure(error(errc::usage, fmt::format("the {} would be a file named '-'", noun))
+                      .at(path)
+                      .hint("name a path, such as /dev/stdout, or write ./- where that is meant"));
+  }
   if (begins_with("file:")) {
     throw failure(
         error(errc::usage, fmt::format("the {} would have this as its name", noun))

@@ -76,8 +76,8 @@ bool is_partial_file_name(std::string_view name);
 // for the files in errors.
 void check_apart(std::span<const std::string> paths, std::string_view noun);
 
-// Throws `failure` (usage) for a URL, including file: and pipe:, which would be taken for a path of
-// that name. `noun`: the word for the file in errors.
+// Throws `failure` (usage) for "-", and for a URL, including file: and pipe:, which would be taken
+// for a path of that name. `noun`: the word for the file in errors.
 void check_is_path(const std::string& path, std::string_view noun);
 
 // Removes the partial files of `paths` that killed processes left. Those that a living process,

@@ -72,15 +72,18 @@ class bytes {
   std::shared_ptr<const block> owner_;
 };
 
-// Bytes in their own memory, outside the budget: for small or short-lived data.
+// Bytes in their own memory, outside the budget: for small or short-lived data. `content` is a
+// container that owns its elements, next to each other, such as a std::string or a std::vector.
 template <class Container>
 bytes owned_bytes(Container content) {
+  static_assert(!std::ranges::borrowed_range<Container>,
+                "owned_bytes() keeps what owns its elements: a view of them may outlive them");
   struct holder {
     Container content;
     block view;
   };
   auto held = std::make_shared<holder>(holder{std::move(content), {}});
-  const std::size_t size = held->content.size();
+  const std::size_t size = held->content.size() * sizeof(*held->content.data());
   held->view = {reinterpret_cast<std::byte*>(held->content.data()), size};
   return {std::shared_ptr<const block>(held, &held->view), 0, size};
 }

@@ -13,10 +13,10 @@
 #include "engine/memory/read_blocks.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/offload.h"
-#include "io/hashes.h"
 #include "io/names/url.h"
 #include "io/standard_sources.h"
 #include "io/unpack/unpack.h"
+#include "pipeline/formats/counting_source.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/untar.h"
@@ -33,37 +33,6 @@ constexpr std::size_t usual_windows = 16_MiB;
 constexpr std::size_t least_unpacked = 1_MiB;
 constexpr std::uint64_t largest_checked = 1 << 30;
 constexpr std::size_t least_checked = 4_MiB;
-
-// Counts the bytes read and, if asked to, hashes them in the CPU pool.
-class counting_source final : public byte_source {
- public:
-  counting_source(run_context& run, std::unique_ptr<byte_source> inner, std::uint64_t begin,
-                  bool hashes)
-      : run_(run), inner_(std::move(inner)), position_(begin) {
-    if (hashes) hash_ = std::make_shared<hasher>(hash_algorithm::md5);
-  }
-
-  awaitable<result<bytes>> read() override {
-    auto piece = co_await inner_->read();
-    if (!piece || piece->empty()) co_return piece;
-    position_ += piece->size();
-    if (!hash_) co_return piece;
-    const auto work = [hash = hash_, data = *piece] { hash->add(data.span()); };
-    co_await offload(run_.io, run_.threads.cpu(), work);
-    co_return piece;
-  }
-  // Offset in the object, after the last byte returned.
-  std::uint64_t position() const { return position_; }
-  // Of all bytes returned; empty if they were not hashed.
-  std::string md5() { return hash_ ? hex(hash_->finish()) : std::string(); }
-
- private:
-  run_context& run_;
-  std::unique_ptr<byte_source> inner_;
-  // Shared with work in progress, which may outlive this source.
-  std::shared_ptr<hasher> hash_;
-  std::uint64_t position_;
-};
 
 class shard_scan {
  public:
@@ -122,7 +91,10 @@ class shard_scan {
     const auto complete = ended ? parser_.finish() : ended;
     if (!complete) {
       problem(complete.error());
-      if (std::exchange(building_, false)) facts_.samples.pop_back();  // never list half a sample
+      if (std::exchange(building_, false)) {  // never list half a sample
+        facts_.samples.pop_back();
+        facts_.payload_bytes -= payload_of_sample_;
+      }
     }
     end_sample();
     if (ended) {
@@ -213,6 +185,7 @@ class shard_scan {
           .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY), or make smaller shards");
     }
     key_ = key;
+    payload_of_sample_ = 0;
     facts_.samples.push_back({.key = options_.keys ? key : std::string(),
                               .begin = begin,
                               .name = name_sum(key, first.extension)});
@@ -245,11 +218,13 @@ class shard_scan {
       problem(error(errc::duplicate_field,
                     fmt::format("two members with the extension '{}'", name.extension))
                   .offset(m.offset)
-                  .key(name.key));
+                  .key(name.key)
+                  .hint("give one of them another extension"));
     }
     in_sample_ = true;
     ++facts_.files;
     facts_.payload_bytes += m.size;
+    payload_of_sample_ += m.size;
     collects_ = options_.wants && options_.wants(name.extension);
   }
 
@@ -374,7 +349,8 @@ class shard_scan {
   std::span<const std::byte> input_;
   tar_parser parser_;
   bool building_ = false;
-  std::string key_;  // of the current sample
+  std::uint64_t payload_of_sample_ = 0;  // of the one that is being read
+  std::string key_;                      // of the current sample
   bool in_sample_ = false;
   bool collects_ = false;
   std::set<std::string> extensions_;  // of the current sample

@@ -156,6 +156,8 @@ void tar_reader::leave_out(const tar_member& member, errc kind, std::string what
                         .at(*url_)
                         .offset(static_cast<std::uint64_t>(member.offset))
                         .key(building_->key)
+                        .hint(kind == errc::duplicate_field ? "give one of them another extension"
+                                                            : "divide the sample")
                         .skippable();
   leaving_ = {why, now(), building_->key};
   drop();

@@ -136,8 +136,10 @@ void auto_augment(random_stream& random, int width, int height, std::vector<augm
 constexpr change policy_change = {
     .check =
         [](const augment_options& o) {
-          check_option("augment_options.randaugment_ops", o.randaugment_ops, 0, 16);
-          check_option("augment_options.randaugment_magnitude", o.randaugment_magnitude, 0, 30);
+          check_option("augment_options.randaugment_ops", o.randaugment_ops, 0,
+                       augment_options::most_randaugment_ops);
+          check_option("augment_options.randaugment_magnitude", o.randaugment_magnitude, 0,
+                       augment_options::most_randaugment_magnitude);
         },
     .is_on = [](const augment_options& o) { return o.policy != augment_policy::none; },
     .draw =

@@ -23,7 +23,9 @@ enum class augment_policy : std::uint8_t {
 // Changes to a training image after its crop and flip, in the order of the fields; all off by
 // default. A probability is the fraction of the images that are changed. check() has the ranges.
 struct augment_options {
-  augment_policy policy = augment_policy::none;  // draws operations for each image
+  augment_policy policy = augment_policy::none;          // draws operations for each image
+  static constexpr int most_randaugment_ops = 16;        // of randaugment_ops
+  static constexpr int most_randaugment_magnitude = 30;  // of randaugment_magnitude
   int randaugment_ops = 2;        // operations on an image, with `randaugment`; 0 to 16
   int randaugment_magnitude = 9;  // their strength, 0 to 30
   // torchvision's ColorJitter: each factor in [1 - x, 1 + x], hue in [-x, x], in random order.

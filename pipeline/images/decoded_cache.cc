@@ -38,7 +38,7 @@ int nameless_file(const std::string& folder, std::size_t bytes) {
   if (failed == 0) return fd;
   close(fd);
   throw failure(
-      error(kind_of(failed), fmt::format("no room for {} MB of decoded images", bytes / 1'000'000))
+      error(kind_of(failed), fmt::format("no room for {} of decoded images", format_bytes(bytes)))
           .at(folder)
           .cause(failed)
           .hint("ask for less, or use another folder"));
@@ -85,7 +85,8 @@ struct decoded_cache::kept {
 
 decoded_cache::decoded_cache(decoded_cache_options options)
     : options_(std::move(options)), kept_(std::make_unique<kept>()) {
-  check_option("decoded_cache_options.resize", options_.resize, 0, 1 << 15);
+  check_option("decoded_cache_options.resize", options_.resize, 0,
+               decoded_cache_options::most_resize);
   if (options_.bytes == 0) return;
   if (options_.bytes < page_bytes) {
     throw failure(
@@ -206,8 +207,8 @@ std::string decoded_cache::summary() const {
   const std::scoped_lock lock(kept_->mutex);
   const auto used = static_cast<double>(used_.load());
   std::string out =
-      fmt::format("{} decoded images in {:.1f} MB, {:.1f} times their files; {} more do not fit",
-                  kept_->pictures.size(), used / 1e6,
+      fmt::format("{} decoded images in {}, {:.1f} times their files; {} more do not fit",
+                  kept_->pictures.size(), format_bytes(used_.load()),
                   used / std::max(1.0, static_cast<double>(kept_->file_bytes)), not_kept_.load());
   if (failed_ > 0) {
     out += fmt::format(

@@ -17,8 +17,9 @@ namespace millrace {
 struct decoded_cache_options {
   std::size_t bytes = 0;    // at most, in addition to the budget; 0: nothing is kept
   std::string folder = {};  // for a file that vanishes with the process; empty: in memory
+  static constexpr int most_resize = 1 << 15;  // of `resize`, in pixels
   // Keeps images with this shorter side if theirs is longer: smaller and quicker, but outputs then
-  // differ from those of the stored images. At most 32,768; 0: full size.
+  // differ from those of the stored images. At most most_resize; 0: full size.
   int resize = 0;
 };
 

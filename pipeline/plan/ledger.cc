@@ -7,12 +7,7 @@
 namespace millrace {
 
 void ledger::add(const ledger& later) {
-  for (const auto count :
-       {&ledger::delivered, &ledger::dropped, &ledger::lost, &ledger::damaged, &ledger::lost_bytes,
-        &ledger::not_files, &ledger::without_key, &ledger::meta_files, &ledger::left_out,
-        &ledger::without_companion, &ledger::companions_alone}) {
-    this->*count += later.*count;
-  }
+  each_count([&](std::uint64_t ledger::* count) { this->*count += later.*count; });
   for (const auto& [kind, count] : later.skipped) skipped[kind] += count;
   epochs.insert(epochs.end(), later.epochs.begin(), later.epochs.end());
   for (const std::string& message : later.first_skipped) {
@@ -29,6 +24,7 @@ std::string ledger::summary() const {
                                 skipped_in_all(), kinds.empty() ? "" : " (" + kinds + ")", dropped);
   if (damaged > 0) out += ", " + counted(damaged, "damaged image");
   if (lost > 0) out += fmt::format(", lost {}", lost);
+  if (incomplete_shards > 0) out += ", " + counted(incomplete_shards, "shard") + " not read whole";
   if (lost_bytes > 0) out += ", " + counted(lost_bytes, "byte") + " of damaged shards";
   if (without_key > 0) out += ", " + counted(without_key, "file") + " without an extension";
   if (meta_files > 0) out += ", " + counted(meta_files, "file") + " named __x__";

@@ -28,7 +28,10 @@ struct ledger {
     // Equal in all numbers.
     bool operator==(const epoch&) const = default;
   };
-  std::vector<epoch> epochs;      // finished ones, in order
+  std::vector<epoch> epochs;  // finished ones, in order
+  // Shards that could not be read whole, once an epoch, of which nobody knows what they lack: there
+  // is no index. `lost` is without that.
+  std::uint64_t incomplete_shards = 0;
   std::uint64_t lost_bytes = 0;   // of damaged shards, skipped before the next valid header
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
@@ -45,6 +48,16 @@ struct ledger {
 
   static constexpr std::size_t max_listed = 100;  // messages
 
+  // Calls f(member) for each count but those by kind and by epoch, always in the same order.
+  template <class F>
+  static constexpr void each_count(F&& f) {
+    for (const auto count : {&ledger::delivered, &ledger::dropped, &ledger::lost, &ledger::damaged,
+                             &ledger::lost_bytes, &ledger::not_files, &ledger::without_key,
+                             &ledger::meta_files, &ledger::left_out, &ledger::without_companion,
+                             &ledger::companions_alone, &ledger::incomplete_shards}) {
+      f(count);
+    }
+  }
   // Adds the counts of another run, a later one: its epochs and messages come after these.
   void add(const ledger& later);
   // The sum of `skipped`.

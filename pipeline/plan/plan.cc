@@ -53,6 +53,13 @@ error may_change_samples(const std::string& stage) {
           "is read again after a resume, without this stage");
 }
 
+error has_other_origin() {
+  return error(errc::usage,
+               "the function of map() gave an item whose `where` is not that of the item that it "
+               "was called with")
+      .hint("copy it: a resumed run reads items that are under way again by their `where`");
+}
+
 }  // namespace detail
 
 }  // namespace millrace

@@ -15,7 +15,7 @@
 #include "engine/host/ticks.h"
 #include "pipeline/plan/run_context.h"
 #include "pipeline/plan/stream.h"
-#include "pipeline/state/dealing.h"
+#include "pipeline/state/records.h"
 
 namespace millrace {
 
@@ -357,6 +357,8 @@ std::unique_ptr<stream<Out>> joined(run_context& run, const Front& front, const 
 void check_not_empty(bool has_plan);
 
 error may_change_samples(const std::string& stage);
+// A function of the program gave an item with the origin of another one.
+error has_other_origin();
 
 template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {

@@ -73,7 +73,7 @@ const lane_context& lane_context::reader_of(std::int64_t shard) const {
 }
 
 std::string lane_context::id(std::string_view stage) const {
-  return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
+  return lane_record_name(lane, within + std::string(stage));
 }
 
 source_context lane_context::source() const {

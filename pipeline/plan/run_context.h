@@ -87,6 +87,7 @@ struct run_context {
   downstream_needs downstream;  // of the stages, as far as they are made
   lanes_of_rank place;          // set by the lanes
   decoded_images decoded;       // set by decode_jpeg()
+  bool has_own_epochs = false;  // set by epochs_of(): a stage ends epochs that the data do not
 
   // The name of a stage's record in states: the stage's, with a number from the second stage of a
   // kind on. Call it once for each stage that is made.
@@ -97,7 +98,7 @@ struct run_context {
 
   // Notices are given once, not for every lane.
   bool told_of_short_shuffle = false;
-  bool told_of_lost_rate = false;    // see above
+  bool told_of_lost_rate = false;    // for lack of memory
   bool told_of_other_order = false;  // of a companion shard
   int told_of_companions = 0;        // notices about companions that do not fit
 
@@ -183,7 +184,7 @@ struct lane_context {
   std::shared_ptr<const sample_source> format = {};  // null: of a mix, or of a head that names none
   std::vector<sample_function> sample_stages = {};   // empty: none
   source_epochs epochs = {};                         // of a source of a mix
-  bool leaves_samples_out = false;                   // by join(), those without a companion
+  bool leaves_samples_out = false;                   // by a sample stage, or by join()
 
   // Set by the head of the plan, shards(), before the other stages are made: the list, and the
   // memory to read it with.

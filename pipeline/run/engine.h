@@ -29,12 +29,14 @@ namespace millrace {
 // is not even memory to report that. Items hold memory of the budget: release them, or earlier
 // stages wait.
 //
-// The destructor stops the run and waits for it, on the consumer's thread. A loader may outlive its
-// engine, and items may outlive both. Functions and stages of a plan run on the engine's threads,
-// where next() of another loader of the same engine throws `failure` (usage), because it would wait
-// for the thread that it is on: give that loader an engine of its own. In a forked child next()
-// throws `failure` (usage), stop() does nothing, and the destructor leaves everything to the
-// parent; items may be released there, but their memory stays mapped.
+// The destructor stops the run and waits for it, on the consumer's thread. On an I/O thread of its
+// engine, which would wait for itself, it logs a notice and leaves the run's memory until the
+// process ends. A loader may outlive its engine, and items may outlive both. Functions and stages
+// of a plan run on the engine's threads, where next() of another loader of the same engine throws
+// `failure` (usage), because it would wait for the thread that it is on: give that loader an engine
+// of its own. In a forked child next() throws `failure` (usage), stop() does nothing, and the
+// destructor leaves everything to the parent; items may be released there, but their memory stays
+// mapped.
 template <class T>
 class loader {
  public:
@@ -43,7 +45,7 @@ class loader {
   loader& operator=(loader&&) noexcept = delete;
   ~loader() {
     if (!run_) return;
-    if (run_->is_of_this_process()) {
+    if (run_->may_close()) {
       run_->close();
     } else {
       static_cast<void>(run_.release());

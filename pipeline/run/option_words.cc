@@ -55,7 +55,7 @@ constexpr auto structs = std::to_array<std::string_view>(
      "pack_options",       "random_erasing",        "repack_options",
      "shard_list_options", "shard_writer_options",  "shuffle_options",
      "source_options",     "tls_options",           "untar_options",
-     "window_options"});
+     "verify_options",     "window_options"});
 
 // The next name of a field or an enumerator; nullopt: there is none.
 std::optional<found_name> next_name(std::string_view text) {

@@ -53,6 +53,7 @@ struct run_base::inside {
   std::uint64_t start_ticks = ticks();
   std::optional<double> spine_cpu_before;  // spine: when the first item was asked for
 
+  std::atomic<bool> is_called = false;       // any thread: see one_call
   bool begun = false;                        // the owner's thread: ask() was called
   std::atomic<std::uint64_t> delivered = 0;  // samples that it has taken; any thread reads it
   std::mutex counts_mutex;
@@ -72,6 +73,8 @@ struct run_base::inside {
   std::optional<std::stop_callback<set_flag>> flag_registration;
   std::optional<on_stop> stop_registration;
 
+  // Whether owner_of_this_thread() is an I/O thread of the engine.
+  bool is_io_thread(const void* owner) const noexcept;
   void check_may_wait() const;
   // Spine.
   void give_answer(outcome how) noexcept;
@@ -101,6 +104,16 @@ run_base::~run_base() = default;
 
 bool run_base::is_of_this_process() const {
   return inside_->core->is_of_this_process();
+}
+
+bool run_base::may_close() noexcept {
+  if (!is_of_this_process()) return false;
+  if (!inside_->is_io_thread(owner_of_this_thread())) return true;
+  stop();
+  log_notice(
+      "a loader was destroyed by a function or a stage on an I/O thread of its engine: its run is "
+      "stopped, and its memory kept until the process ends");
+  return false;
 }
 
 run_context& run_base::context() const {
@@ -156,10 +169,33 @@ void run_base::check_process() const {
                     .hint("make the engine in the child, after fork()"));
 }
 
+run_base::one_call::one_call(run_base& of) : of_(of) {
+  of.check_process();
+  if (!of.inside_->is_called.exchange(true, std::memory_order_acquire)) return;
+  throw failure(error(errc::usage,
+                      "a loader was called while another call of it was under way, on another "
+                      "thread or for a function of its own plan")
+                    .hint("one thread at a time takes a loader's items and saves its state; a "
+                          "function that needs items of its own needs a loader and an engine of "
+                          "its own"));
+}
+
+run_base::one_call::~one_call() {
+  of_.inside_->is_called.store(false, std::memory_order_release);
+}
+
 void run_base::check_not_begun() const {
   if (!inside_->begun) return;
   throw failure(error(errc::bad_state, "restore() after next() or wait_for(): the run has begun")
                     .hint("run the plan again, and restore the new loader first"));
+}
+
+bool run_base::inside::is_io_thread(const void* owner) const noexcept {
+  runtime& threads = *core->threads;
+  for (int i = 0; i < threads.io_threads(); ++i) {
+    if (owner == &threads.io(i)) return true;
+  }
+  return false;
 }
 
 // Throws on a thread of the engine, which would wait for itself.
@@ -167,9 +203,7 @@ void run_base::inside::check_may_wait() const {
   runtime& threads = *core->threads;
   const void* const here = owner_of_this_thread();
   if (here == nullptr) return;
-  bool is_own = here == &threads.cpu();
-  for (int i = 0; i < threads.io_threads(); ++i) is_own = is_own || here == &threads.io(i);
-  if (!is_own) return;
+  if (here != &threads.cpu() && !is_io_thread(here)) return;
   throw failure(error(errc::usage,
                       "a loader was made, or asked for an item, in a function or a stage that runs "
                       "on a thread of the loader's own engine, which would wait for itself")
@@ -295,8 +329,8 @@ void run_base::inside::tell_who_waits(bool tells) noexcept try {
 void run_base::ask() {
   check_process();
   inside& in = *inside_;
-  if (in.asked) return;
   in.check_may_wait();
+  if (in.asked) return;
   in.begun = true;
   in.asked.emplace();
   try {

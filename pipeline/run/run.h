@@ -47,8 +47,23 @@ class run_base {
   // spine. Needs no memory.
   void close();
   bool is_of_this_process() const;
+  // Whether close() can wait. False in a forked child, which is left alone, and on an I/O thread of
+  // the engine: then the run is stopped, and a notice says that its memory is not released.
+  bool may_close() noexcept;
 
  protected:
+  // A call by the owner. Throws `failure` (usage) if another one is under way: on another thread,
+  // or one that waits for the function of the plan that makes this call.
+  class one_call {
+   public:
+    explicit one_call(run_base& of);
+    ~one_call();
+    one_call(const one_call&) = delete;
+    one_call& operator=(const one_call&) = delete;
+
+   private:
+    run_base& of_;
+  };
   // Throws `failure` (usage) in a forked child of the engine's process.
   void check_process() const;
   // Throws `failure` (usage) on the run's I/O thread, where a function or stage of a plan may have
@@ -263,6 +278,7 @@ run<T>::~run() = default;
 template <class T>
 state run<T>::save() {
   check_between_items();
+  const one_call alone(*this);
   if (is_asked()) {
     std::shared_ptr<const state> kept;
     on_spine([&] {
@@ -285,7 +301,7 @@ state run<T>::save() {
 
 template <class T>
 void run<T>::restore(const state& from) {
-  check_process();
+  const one_call alone(*this);
   check_not_begun();
   check_numbers(from);
   // Restores fresh streams, which replace the others once that has succeeded.
@@ -305,13 +321,14 @@ void run<T>::restore(const state& from) {
 
 template <class T>
 bool run<T>::wait_for(std::chrono::nanoseconds timeout, std::size_t max_items) {
-  check_process();
+  const one_call alone(*this);
   if (!has_answer()) ask_for(max_items);
   return has_answer() || is_answered_within(timeout);
 }
 
 template <class T>
 std::optional<T> run<T>::next() {
+  const one_call alone(*this);
   fetch(1);
   if (given_ < taken_.size()) return give();
   end();
@@ -320,6 +337,7 @@ std::optional<T> run<T>::next() {
 
 template <class T>
 std::vector<T> run<T>::next_ready(std::size_t max_items) {
+  const one_call alone(*this);
   fetch(max_items);
   std::vector<T> out;
   const std::size_t left = taken_.size() - given_;

@@ -24,6 +24,10 @@ std::optional<key_and_extension> split_name(std::string_view name) {
   return key_and_extension{std::string(name.substr(0, dot)), lowered(name.substr(dot + 1))};
 }
 
+bool is_extension(std::string_view text) {
+  return !text.empty() && text.front() != '.' && lowered(text) == text && trimmed(text) == text;
+}
+
 std::uint16_t name_sum(std::string_view key, std::string_view extension) {
   const std::uint64_t whole = fingerprint(extension, fingerprint(".", fingerprint(key)));
   return static_cast<std::uint16_t>(whole ^ whole >> 16 ^ whole >> 32 ^ whole >> 48);

@@ -28,6 +28,10 @@ std::optional<key_and_extension> split_name(std::string_view name);
 // another name.
 std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name);
 
+// Whether a sample may have a field of this extension: in lower case, without a leading dot, and
+// without blanks at its ends.
+bool is_extension(std::string_view text);
+
 // A checksum over the name of a sample's first file, by which an index distinguishes its samples.
 std::uint16_t name_sum(std::string_view key, std::string_view extension);
 

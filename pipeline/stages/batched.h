@@ -9,7 +9,7 @@
 
 #include "pipeline/pixels/image.h"
 #include "pipeline/plan/compacted.h"
-#include "pipeline/stages/map.h"
+#include "pipeline/plan/plan.h"
 #include "pipeline/state/records.h"
 
 namespace millrace {

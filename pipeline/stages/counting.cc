@@ -8,7 +8,7 @@
 #include <ranges>
 
 #include "engine/host/log.h"
-#include "pipeline/stages/count_record.h"
+#include "pipeline/state/count_record.h"
 #include "pipeline/state/records.h"
 
 namespace millrace::detail {

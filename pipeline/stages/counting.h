@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/stages/map.h"
+#include "pipeline/plan/plan.h"
 #include "pipeline/state/records.h"
 
 namespace millrace {
@@ -143,7 +143,9 @@ class epochs_of_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
   epochs_of_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
-      : passing<T>(std::move(items)), given_(run, "epochs_of", length), length_(length) {}
+      : passing<T>(std::move(items)), given_(run, epochs_of_record, length), length_(length) {
+    run.has_own_epochs = true;
+  }
 
   awaitable<outcome> next() override {
     is_dry_ = false;
@@ -192,7 +194,7 @@ class repeated_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
   repeated_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t times)
-      : passing<T>(std::move(items)), ended_(run, "repeated"), times_(times) {}
+      : passing<T>(std::move(items)), ended_(run, repeated_record), times_(times) {}
 
   awaitable<outcome> next() override {
     is_dry_ = false;
@@ -245,9 +247,9 @@ class slice_stream final : public passing<T> {
   using outcome = typename stream<T>::outcome;
   slice_stream(run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
       : passing<T>(std::move(items)),
-        at_(run, "slice"),
+        at_(run, slice_record),
         which_(which),
-        never_ends_(run.place.drawn->is_endless() && !run.stages_of_a_kind.contains("epochs_of")) {}
+        never_ends_(run.place.drawn->is_endless() && !run.has_own_epochs) {}
 
   awaitable<outcome> next() override {
     for (;;) {
@@ -296,15 +298,16 @@ struct epochs_of {
 
   template <class T>
   stage<T, T> for_items() const {
-    return {"epochs_of",
-            [n = length](run_context& run,
-                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+    return {.name = "epochs_of",
+            .wrap = [n = length](run_context& run,
+                                 std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::epochs_of_stream<T>>(run, std::move(items), n);
             },
-            [](downstream_needs& needs) {
-              if (needs.batches) needs.batches->ends_moved = true;
-            },
-            true};
+            .announce =
+                [](downstream_needs& needs) {
+                  if (needs.batches) needs.batches->ends_moved = true;
+                },
+            .keeps_order = true};
   }
 };
 
@@ -319,12 +322,12 @@ struct repeated {
 
   template <class T>
   stage<T, T> for_items() const {
-    return {"repeated",
-            [n = times](run_context& run,
-                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+    return {.name = "repeated",
+            .wrap = [n = times](run_context& run,
+                                std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::repeated_stream<T>>(run, std::move(items), n);
             },
-            nullptr, true};
+            .keeps_order = true};
   }
 };
 
@@ -340,12 +343,12 @@ struct slice {
 
   template <class T>
   stage<T, T> for_items() const {
-    return {"slice",
-            [w = which](run_context& run,
-                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+    return {.name = "slice",
+            .wrap = [w = which](run_context& run,
+                                std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::slice_stream<T>>(run, std::move(items), w);
             },
-            nullptr, true};
+            .keeps_order = true};
   }
 };
 

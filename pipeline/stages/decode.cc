@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/units.h"
+#include "engine/base/words.h"
 #include "engine/host/log.h"
 #include "engine/threads/io_thread.h"
 #include "engine/threads/offload.h"
@@ -190,9 +191,10 @@ class decode_stream final : public detail::windowed_stream<image, decode_window>
   static void tell_of_damage(run_context& run, const job& j) {
     if (run.counts.damaged++ > 0) return;
     log_notice(fmt::format(
-        "the data of image {} are damaged ({} warnings of its decoder), and it was kept; "
-        "further ones are only counted",
-        j.out.key, j.warnings));
+        "an image is damaged, and was kept: key {} of {}, {} of its decoder; further ones are only "
+        "counted",
+        j.out.key, j.out.url ? redacted(*j.out.url) : "a shard",
+        counted(static_cast<std::uint64_t>(j.warnings), "warning")));
   }
 
   // Logs once, at the end of the first epoch, what the cache holds.
@@ -208,19 +210,17 @@ class decode_stream final : public detail::windowed_stream<image, decode_window>
 
 stage<sample, image> decode_jpeg(const decode_options& options) {
   const decode_options o = checked(options);
-  return {"decode_jpeg",
-          [o](run_context& run,
-              std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {
+  return {.name = "decode_jpeg",
+          .wrap = [o](run_context& run,
+                      std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {
             const auto threads = static_cast<std::size_t>(run.threads.cpu().threads());
             const std::size_t size =
                 o.in_flight > 0 ? static_cast<std::size_t>(o.in_flight) : threads * 12;
             return std::make_unique<decode_stream>(
                 std::make_shared<decode_window>(run, std::move(samples), o, size));
           },
-          nullptr,
-          true,
-          false,
-          true};
+          .keeps_order = true,
+          .takes_ahead = true};
 }
 
 }  // namespace millrace

@@ -87,7 +87,10 @@ sample_stage join_table(std::shared_ptr<const field_table> table, missing_compan
     }
     return std::optional(std::move(s));
   };
-  if (missing == missing_companion::error) return {"join_table", what};
+  const bool keeps_all = missing != missing_companion::skip;
+  if (missing == missing_companion::error) {
+    return {.name = "join_table", .what = what, .keeps_all = keeps_all};
+  }
   const auto note = [table, missing, has_told = false](run_context& run, const sample& s) mutable {
     if (table->contains(s.key)) return;
     count_without_companion(run.counts, missing);
@@ -95,7 +98,7 @@ sample_stage join_table(std::shared_ptr<const field_table> table, missing_compan
     tell_of_companions(run, fmt::format("the table has no row for {} of {}: such samples are {}",
                                         s.key, s.url ? redacted(*s.url) : "", became(missing)));
   };
-  return {"join_table", what, note};
+  return {.name = "join_table", .what = what, .note = note, .keeps_all = keeps_all};
 }
 
 }  // namespace millrace

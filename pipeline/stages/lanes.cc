@@ -348,12 +348,12 @@ class lanes_stream final : public stream<sample> {
   }
 
   // Counts the samples of a lane's epoch that the index has and the lane has not given: the rest of
-  // broken shards. Unknown if other lanes began the epoch, or if earlier stages drop samples.
+  // broken shards. Unknown if other lanes began the epoch, or if earlier stages leave samples out.
   void count_lost(const lane& l) {
     const lane_context& lane = *l.context;
     const bool is_known = options_.index && options_.mode != epoch_mode::resample &&
                           l.epoch < options_.first_epoch + options_.epochs &&
-                          lane.sample_stages.empty() && !lane.leaves_samples_out &&
+                          !lane.leaves_samples_out &&
                           (tail_.levels.empty() || tail_.epoch != l.epoch);
     if (!is_known) return;
     std::int64_t expected = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "engine/base/check_option.h"
 #include "engine/coroutines/condition.h"
@@ -47,15 +48,29 @@ struct mapped<result<std::optional<R>>> {
   static result<std::optional<R>> of(result<std::optional<R>>&& r) { return std::move(r); }
 };
 
+// An item's origin, if it is of one sample.
+template <class In>
+auto origin_of(const In& item) {
+  if constexpr (requires { item.where; }) {
+    return item.where;
+  } else {
+    return std::monostate();
+  }
+}
+
 // Calls a function of the program. An exception fails the item like a returned error; both name the
-// item.
+// item. So does a result that says it is of another sample: a resumed run would read that instead.
 template <class Out, class F, class In>
 result<std::optional<Out>> called(const F& f, In&& item) {
   item_name name;
   name.note(item);
   try {
+    const auto where = origin_of(item);
     auto out = mapped<std::invoke_result_t<const F&, In>>::of(f(std::forward<In>(item)));
     if (!out) return name.named(out.error());
+    if constexpr (requires(const Out& made) { made.where == where; }) {
+      if (*out && !((*out)->where == where)) return name.named(has_other_origin());
+    }
     return out;
   } catch (...) {
     return name.named(error_of(std::current_exception(), "the function of map()"));
@@ -174,7 +189,8 @@ class direct_map final : public stream<Out> {
 }  // namespace detail
 
 // A stage that calls `what` with each item. An item must know where it comes from (a member
-// `where`, `origins` or `items`): what is under way when a state is saved is read again. A returned
+// `where`, `origins` or `items`): what is under way when a state is saved is read again. One with a
+// `where` other than that of the item that it was made of fails (usage). A returned
 // value is passed on, an empty optional leaves the item out, and a result's error fails it
 // (skippable, if the error is). An exception fails it as well: a `failure` with its error, any
 // other with `uncaught`, which is not skippable. The outcome does not depend on the number of
@@ -199,9 +215,9 @@ struct map {
     using function = std::function<result<std::optional<out>>(In)>;
     const function call = [f = what](In&& item) { return detail::called<out>(f, std::move(item)); };
     return stage<In, out>{
-        "map",
-        [call, o = options](run_context& run,
-                            std::unique_ptr<stream<In>> items) -> std::unique_ptr<stream<out>> {
+        .name = "map",
+        .wrap = [call, o = options](run_context& run, std::unique_ptr<stream<In>> items)
+            -> std::unique_ptr<stream<out>> {
           const function counted = [call, memory = run.memory_for_decoding()](In&& item) {
             const work_memory_scope in(*memory);
             return call(std::move(item));
@@ -213,10 +229,7 @@ struct map {
                                                                       counted, o.threads);
           return std::make_unique<detail::map_stream<In, out>>(std::move(window), o.ordered);
         },
-        nullptr,
-        false,
-        false,
-        options.threads > 0};
+        .takes_ahead = options.threads > 0};
   }
 };
 

@@ -18,8 +18,8 @@
 #include "engine/base/words.h"
 #include "engine/files/line_file.h"
 #include "engine/host/log.h"
-#include "pipeline/stages/skip_records.h"
 #include "pipeline/state/records.h"
+#include "pipeline/state/skip_records.h"
 
 namespace millrace::detail {
 namespace {
@@ -176,6 +176,7 @@ std::string skip_counter::tell_of_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
   const bool is_new = std::exchange(told_damaged_, count) != count;
   if (is_known || count == 0) return {};
+  run_.counts.incomplete_shards += count;
   std::string damaged = counted(count, "shard") + " could not be read whole";
   if (is_new) {
     log_notice(fmt::format("{} in this epoch; what {} is counted only with an index", damaged,
@@ -217,7 +218,10 @@ std::optional<error> skip_counter::on_end_of_epoch() {
   if (!over) return std::nullopt;
   failed_at_end_ = true;
   const std::uint64_t lost = failed_ - before;
-  if (lost > 0) *over += fmt::format("; of them {} lost with shards", lost);
+  if (lost > 0) {
+    *over += fmt::format("; of them {}{} lost with shards", is_known ? "" : "about ", lost);
+    if (!is_known) *over += ", as many as other shards have";
+  }
   if (lost_whole > 0) *over += "; " + gave_none;
   if (!damaged.empty()) *over += "; " + damaged;
   return too_many(*over);

@@ -155,12 +155,13 @@ struct on_error {
 
 template <class T>
 stage<T, T> on_error::for_items() const {
-  return {"on_error",
-          [policy = policy](run_context& run,
-                            std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
-            return std::make_unique<detail::on_error_stream<T>>(run, std::move(items), policy);
-          },
-          nullptr, true};
+  return {
+      .name = "on_error",
+      .wrap = [policy = policy](run_context& run,
+                                std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+        return std::make_unique<detail::on_error_stream<T>>(run, std::move(items), policy);
+      },
+      .keeps_order = true};
 }
 
 // Compiled once, in the library (compiled_plans.cc).

@@ -10,7 +10,6 @@
 #include "pipeline/pixels/image.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/samples/sample.h"
-#include "pipeline/stages/on_error.h"
 
 namespace millrace {
 
@@ -241,12 +240,14 @@ class prefetch_stream final : public stream<T> {
 
 template <class T>
 stage<T, T> prefetch::for_items() const {
-  return {
-      "prefetch",
-      [how = how](run_context& run, std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
-        return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from), how);
-      },
-      [n = how.items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
+  return {.name = "prefetch",
+          .wrap = [how = how](run_context& run,
+                              std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
+            return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from), how);
+          },
+          .announce = [n = how.items](downstream_needs& needs) { needs.batches_queued += n; },
+          .keeps_order = true,
+          .saves_snapshots = true};
 }
 
 // Compiled once, in the library (compiled_plans.cc).

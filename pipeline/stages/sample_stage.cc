@@ -48,6 +48,7 @@ std::unique_ptr<stream<sample>> applied(std::unique_ptr<stream<sample>> samples,
 
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
   front.traits.sample_stages.push_back(back.what);
+  front.traits.leaves_samples_out |= !back.keeps_all;
   const std::string name = back.name;
   auto make = [by = std::move(back)](lane_context& lane, auto samples) {
     return applied(std::move(samples), by, lane.run, lane.drawn);

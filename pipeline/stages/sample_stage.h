@@ -20,6 +20,9 @@ struct sample_stage {
   // Called before that, on the same thread, for samples that are not read again: to count them. May
   // be null.
   std::function<void(run_context&, const sample&)> note = nullptr;
+  // Promises that it leaves no sample out: each one comes, or fails. What broken shards lack is
+  // then counted by an index.
+  bool keeps_all = false;
 };
 // Appends it to lanes, for each of which it is called.
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);

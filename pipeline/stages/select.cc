@@ -55,35 +55,40 @@ sample_stage rename_fields(std::vector<std::pair<std::string, std::string>> rule
     }
     return std::optional(std::move(s));
   };
-  return {"rename_fields", what};
+  return {.name = "rename_fields", .what = what, .keeps_all = true};
 }
 
 sample_stage keep_fields(std::string patterns) {
-  return {"keep_fields",
-          [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
+  return {.name = "keep_fields",
+          .what = [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
             std::erase_if(s.fields,
                           [&](const field& f) { return !matches_any(patterns, f.extension); });
             return std::optional(std::move(s));
-          }};
+          },
+          .keeps_all = true};
 }
 
 sample_stage drop_fields(std::string patterns) {
-  return {
-      "drop_fields", [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
-        std::erase_if(s.fields, [&](const field& f) { return matches_any(patterns, f.extension); });
-        return std::optional(std::move(s));
-      }};
+  return {.name = "drop_fields",
+          .what = [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
+            std::erase_if(s.fields,
+                          [&](const field& f) { return matches_any(patterns, f.extension); });
+            return std::optional(std::move(s));
+          },
+          .keeps_all = true};
 }
 
 sample_stage log_keys(std::string path) {
   const auto file = std::make_shared<const line_file>(std::move(path), "the list of keys");
-  return {"log_keys", [file](sample s) -> result<std::optional<sample>> {
+  return {.name = "log_keys",
+          .what = [file](sample s) -> result<std::optional<sample>> {
             auto added =
                 file->add(fmt::format("{}\t{}\t{}\n", printable(s.key),
                                       s.url ? printable(redacted(*s.url)) : "", s.where.offset));
             if (!added) return added.error();
             return std::optional(std::move(s));
-          }};
+          },
+          .keeps_all = true};
 }
 
 }  // namespace millrace

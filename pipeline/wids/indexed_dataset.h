@@ -13,7 +13,7 @@ namespace millrace {
 // Options of an indexed_dataset.
 struct indexed_dataset_options {
   // Shards without offsets in the index whose offsets are kept in memory; the least recently used
-  // are forgotten. At least 1.
+  // are forgotten. 0 counts as 1.
   std::size_t lru_shards = 1000;
 };
 

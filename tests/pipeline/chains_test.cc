@@ -10,7 +10,7 @@
 #include "engine/base/random.h"
 #include "engine/host/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/records.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 

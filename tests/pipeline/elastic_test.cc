@@ -9,6 +9,7 @@
 #include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "engine/host/log.h"
@@ -241,6 +244,57 @@ TEST_F(Embedding, OtherLoadersOfTheEngineAreRefusedInFunctions) {
   }
 }
 
+// So would a loader that is asked in a function of its own plan, or by two threads at once.
+TEST_F(Embedding, OneCallOfALoaderAtATime) {
+  for (const int threads : {0, 2}) {
+    for (const bool saves : {false, true}) {
+      loader<sample>* self = nullptr;
+      auto data =
+          eng_.run(interleaved(head()) | map(
+                                             [&](sample s) {
+                                               saves ? void(self->save()) : void(self->next());
+                                               return s;
+                                             },
+                                             {.threads = threads}));
+      self = &data;
+      bounded("a loader that is called for its own items", [&] {
+        const error why = error_of_call([&] { data.next(); });
+        EXPECT_EQ(why.kind(), errc::usage) << why.message();
+      });
+    }
+  }
+  auto data = eng_.run(interleaved(head()));
+  std::atomic<int> refused = 0;
+  const auto call = [&] {
+    try {
+      while (refused == 0) data.wait_for(std::chrono::microseconds(100));
+    } catch (const failure& f) {
+      EXPECT_NE(f.why().message().find("another call of it was under way"), std::string::npos);
+      ++refused;
+    }
+  };
+  bounded("a loader that two threads call", [&] {
+    const std::jthread first(call);
+    call();
+  });
+  EXPECT_GT(refused, 0);
+}
+
+// Its destructor cannot wait for the thread that it is on.
+TEST_F(Embedding, ALoaderThatEndsOnItsIoThreadIsLeftBehind) {
+  std::string said;
+  set_log_sink([&](std::string_view line) { said += line; });
+  auto inner = std::make_shared<std::optional<loader<sample>>>(eng_.run(interleaved(head())));
+  auto outer = eng_.run(interleaved(head()) | map([inner](sample s) {
+                          inner->reset();
+                          return s;
+                        }));
+  bounded("a loader that is destroyed in a function",
+          [&] { EXPECT_EQ(keys_of_epoch(outer).size(), all_keys().size()); });
+  set_log_sink(nullptr);
+  EXPECT_NE(said.find("a loader was destroyed by a function"), std::string::npos) << said;
+}
+
 TEST_F(Embedding, FiguresMayBeAskedForInFunctions) {
   for (const int threads : {0, 1}) {
     loader<sample>* self = nullptr;
@@ -269,6 +323,30 @@ TEST_F(Embedding, AStateIsNotTakenInTheMiddleOfAnItem) {
   const error why = error_of_call([&] { data.next(); });
   EXPECT_EQ(why.kind(), errc::usage);
   EXPECT_NE(why.what().find("an item in hand"), std::string::npos) << why.what();
+}
+
+// A resumed run would read another item in its place.
+TEST_F(Embedding, ItemsOfAMapHaveTheOriginOfTheirs) {
+  struct text_item {
+    std::string key;
+    origin where;
+  };
+  for (const int threads : {0, 2}) {
+    const auto given = [&](auto make) {
+      auto data = eng_.run(interleaved(head()) | map(make, {.threads = threads}));
+      return data.next()->key;
+    };
+    EXPECT_EQ(given([](const sample& s) { return text_item{s.key, s.where}; }),
+              given([](sample s) { return s; }));
+    const error why = error_of_call([&] {
+      auto data = eng_.run(
+          interleaved(head()) |
+          map([](const sample& s) { return text_item{s.key, {.lane = 1}}; }, {.threads = threads}));
+      data.next();
+    });
+    EXPECT_EQ(why.kind(), errc::usage);
+    EXPECT_NE(why.message().find("whose `where` is not that of the item"), std::string::npos);
+  }
 }
 
 // Each thread starts its own loaders.

@@ -5,7 +5,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/formats/tar_samples.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/records.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

@@ -11,7 +11,7 @@
 
 #include "engine/host/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

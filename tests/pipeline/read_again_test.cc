@@ -10,6 +10,7 @@
 #include "engine/host/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "pipeline/state/records.h"
 #include "tests/support/draws.h"
 #include "tests/support/loaders.h"
