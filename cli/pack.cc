@@ -197,15 +197,17 @@ void add_image_options(CLI::App& command, pack_options& o) {
       ->type_name("K")
       ->check(in_range(1, 65535))
       ->group("Images");
-  command
-      .add_option("--resize", o.resize,
-                  "scale JPEGs so that their shorter side has this many pixels [unchanged]")
-      ->type_name("PIXELS")
-      ->check(in_range(8, 16384))
-      ->group("Images");
+  auto* resize =
+      command
+          .add_option("--resize", o.resize,
+                      "scale JPEGs so that their shorter side has this many pixels [unchanged]")
+          ->type_name("PIXELS")
+          ->check(in_range(8, 16384))
+          ->group("Images");
   command.add_option("--quality", o.quality, "JPEG quality of scaled images, 1 to 100")
       ->check(in_range(1, 100))
       ->capture_default_str()
+      ->needs(resize)
       ->group("Images");
 }
 

@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
+#include "pipeline/samples/sample_name.h"
 #include "pipeline/wids/read_index.h"
 
 namespace millrace::cli {
@@ -36,9 +37,7 @@ std::vector<std::vector<std::string>> required_fields(const std::string& text) {
     std::istringstream others(field);
     for (std::string other; std::getline(others, other, ';');) {
       if (other.empty()) continue;
-      const bool is_extension =
-          lowered(other) == other && trimmed(other) == other && other.front() != '.';
-      if (!is_extension) {
+      if (!is_extension(other)) {
         throw failure(
             error(errc::usage,
                   fmt::format("--require '{}' names a field that no sample can have", text))

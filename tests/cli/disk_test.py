@@ -202,6 +202,24 @@ class BenchDisk(unittest.TestCase):
             little = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4", "MILLRACE_MEMORY": "64M"}).stdout
             self.assertIn("MILLRACE_MEMORY) limits", little)
 
+    def test_doctor_looks_at_the_cache(self):
+        with harness.Folder() as folder:
+            (folder / "file").write_bytes(b"")
+            (folder / "to_nothing").symlink_to(folder / "gone")
+            (folder / "shared").mkdir()
+            (folder / "shared").chmod(0o777)
+            for cache, says in ((folder / "file" / "in", "Not a directory"), (folder / "to_nothing", "No such file or directory"),
+                                (folder / "shared", "other users may write to the cache's folder"),
+                                (folder, "less than MILLRACE_CACHE_FREE"), (folder / "new", "less than MILLRACE_CACHE_FREE")):
+                with self.subTest(cache):
+                    env = {"MILLRACE_CACHE": str(cache), "MILLRACE_CACHE_FREE": "1000T"}
+                    done = run("millrace", "doctor", folder, "--json", env=env)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertTrue(any(says in line for line in json.loads(done.stdout)["in_the_way"]), done.stdout)
+            env = {"MILLRACE_CACHE": str(folder / "new"), "MILLRACE_CACHE_FREE": "0"}
+            self.assertNotIn("cache", run("millrace", "doctor", folder, env=env).stdout.partition("in the way")[2])
+            self.assertEqual(sorted(p.name for p in folder.iterdir()), ["file", "shared", "to_nothing"])
+
     def test_doctor_takes_files_as_other_commands_do_and_shows_each_storage_once(self):
         with files(12, 10) as (folder, paths):
             (folder / "list").write_text("".join(f"{p}\n" for p in paths))

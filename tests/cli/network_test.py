@@ -204,6 +204,16 @@ class Pipe(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (4, b"hello\n"))
         self.assertIn("status 3, saying 'no such bucket'", done.stderr.decode())
 
+    def test_its_secrets_are_not_told(self):
+        for blank in " ", "\t":
+            command = f"curl -s -u bob:S3CRET --fail http://127.0.0.1:{harness.free_port()}/a.tar?sig=S3CRET".replace(" ", blank)
+            said = cat("--allow-pipe", f"pipe:{command}").stderr.decode()
+            self.assertIn("gives the same bytes without a process", said)
+            self.assertNotIn("S3CRET", said)
+        done = cat("--allow-pipe", "pipe:get; echo 'cannot get https://bob:S3CRET@h/x.tar?sig=S3CRET' >&2; exit 3")
+        self.assertIn("saying 'cannot get https://h/x.tar", done.stderr.decode())
+        self.assertNotIn("S3CRET", done.stderr.decode())
+
     def test_a_command_that_hangs_and_its_children_are_killed(self):
         mark = f"10{os.getpid()}"
         done = cat("--allow-pipe", f"pipe:sleep {mark} & sleep {mark}", env={"MILLRACE_READ_TIMEOUT": "0.3"})

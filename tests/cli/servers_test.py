@@ -123,7 +123,7 @@ class Mistakes(unittest.TestCase):
                     done = subprocess.run(
                         [harness.BIN / "millrace", "bench", "http", f"{server.url}/{{0..59}}.tar", "--connections", "60",
                          "--once", "--json"], env=env, capture_output=True, text=True, timeout=120,
-                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (26, 26)))
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertEqual(json.loads(done.stdout.splitlines()[-1])["bytes"], 60 * len(CONTENT))
 

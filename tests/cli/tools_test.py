@@ -272,6 +272,16 @@ class Simulator(unittest.TestCase):
             self.assertIn("uses 'equal, dropping' with --index, and 'equal, unknown' without", said)
         self.assertEqual(run("millrace", "sim").returncode, 2)
 
+    def test_memory_does_not_grow_with_the_samples(self):
+        with Folder() as folder:
+            rows = [{"url": f"a-{i}.tar", "nsamples": 400_000_000} for i in range(7)]
+            (folder / "i.json").write_text(json.dumps({"wids_version": 1, "shardlist": rows}))
+            words = ["millrace", "sim", "--index", folder / "i.json", "--lanes", 4, "--world-size", 4, "--json"]
+            sanitized = "asan" in str(harness.BIN) or "tsan" in str(harness.BIN)
+            done = subprocess.run([str(harness.BIN / words[0]), *map(str, words[1:])], env=harness.CLEAN, capture_output=True, text=True,
+                                  preexec_fn=None if sanitized else lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+            self.assertIn("equal, dropping", done.stdout, done.stderr)
+
     def test_of_an_index_the_shards_that_are_named(self):
         with Folder() as folder:
             for i in range(4):

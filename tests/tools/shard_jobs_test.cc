@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <stop_token>
 
 #include "millrace/millrace.h"
@@ -19,6 +20,17 @@ class ShardJobs : public ::testing::Test {
       out.write("k" + std::to_string(i), {{"txt", "text"}, {"cls", "1"}});
     }
     for (const written_shard& s : out.close()) urls_.push_back(s.path);
+  }
+
+  // Of what is thrown; `internal` if nothing is.
+  template <class F>
+  static errc kind_of_call(const F& f) {
+    try {
+      f();
+    } catch (const failure& e) {
+      return e.kind();
+    }
+    return errc::internal;
   }
 
   testing::temporary_folder folder_;
@@ -95,6 +107,18 @@ TEST_F(ShardJobs, AnIndexIsChangedAndThePreviousOneIsKept) {
   EXPECT_EQ(index.name, "b");
   EXPECT_TRUE(index.has_offsets());
   EXPECT_EQ(read_index(eng_, made.copy).name, "a");
+  EXPECT_EQ(kind_of_call([&] { update_index(eng_, path, {.folder = "x", .no_folder = true}); }),
+            errc::usage);
+}
+
+TEST_F(ShardJobs, FieldsThatNoSampleCanHaveAreNotRequired) {
+  for (const char* extension : {"", ".txt", "TXT", " txt"}) {
+    EXPECT_EQ(kind_of_call([&] { verify_shards(eng_, urls_, {.required = {{extension}}}); }),
+              errc::usage)
+        << extension;
+  }
+  EXPECT_EQ(kind_of_call([&] { verify_shards(eng_, urls_, {.required = {{}}}); }), errc::usage);
+  EXPECT_TRUE(verify_shards(eng_, urls_, {.required = {{"png", "txt"}}}).is_well());
 }
 
 TEST_F(ShardJobs, ShardsAreWrittenAgainAndPackedFromFiles) {
@@ -119,6 +143,17 @@ TEST_F(ShardJobs, ShardsAreWrittenAgainAndPackedFromFiles) {
   EXPECT_EQ(done.bytes(), 2 * 5U);  // a text and its class
   EXPECT_THROW(pack_shards({.from = folder_ / "in", .pattern = folder_ / "d.tar", .most_count = 0}),
                failure);
+  const auto pack = [&](const pack_options& how) {
+    return kind_of_call([&] { pack_shards(how); });
+  };
+  EXPECT_EQ(pack({.from = folder_ / "in"}), errc::usage);
+  for (const int threads : {0, 2}) {
+    EXPECT_EQ(pack({.from = folder_ / "in",
+                    .pattern = folder_ / ("e" + std::to_string(threads) + "-%06d.tar"),
+                    .threads = threads,
+                    .say = [](const std::string& /*line*/) { throw std::logic_error("mine"); }}),
+              errc::uncaught);
+  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ std::string python_json(const nlohmann::ordered_json& value) {
 
 std::string read_local(const std::string& path) {
   if (const auto file = open_file::open(path); !file) throw failure(file.error());
-  return read_whole_file(path).value();
+  return read_whole_file(path, any_size).value();
 }
 
 held_file hold_index(const std::string& path) {

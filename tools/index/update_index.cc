@@ -226,6 +226,12 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
 }  // namespace
 
 index_update update_index(engine& eng, const std::string& path, const index_changes& changes) {
+  if (!changes.folder.empty() && changes.no_folder) {
+    throw failure(
+        error(errc::usage, "index_changes.folder and index_changes.no_folder exclude each other")
+            .at(path)
+            .hint("give one of them"));
+  }
   const held_file alone = hold_index(path);
   const std::string text = bounded_local(path, room_for_index(eng));
   auto index = parsed_index(text, path);

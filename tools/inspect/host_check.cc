@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +16,7 @@
 #include "engine/base/units.h"
 #include "engine/host/host.h"
 #include "engine/threads/uring_io.h"
+#include "io/cache/cache_folder.h"
 #include "io/disks/mounts.h"
 #include "io/files/file_source.h"
 #include "pipeline/run/engine_options.h"
@@ -69,6 +71,31 @@ void look_at_devices(const block_device& d, std::vector<std::string>& in_the_way
   for (const block_device& b : d.below) look_at_devices(b, in_the_way);
 }
 
+// Why no object can be kept in the cache; nullopt: some can, or there is no cache.
+std::optional<std::string> cache_obstacle(const cache_options& cache) {
+  if (cache.folder.empty()) return std::nullopt;
+  // The folder, or the one that it would be created in. A link to nothing is in its way.
+  fs::path place = fs::absolute(cache.folder);
+  std::error_code ignored;
+  while (!fs::exists(fs::symlink_status(place, ignored)) && place.has_relative_path()) {
+    place = place.parent_path();
+  }
+  if (access((place / ".").c_str(), W_OK | X_OK) != 0) {
+    return fmt::format("nothing can be written to {}, for the cache {}: {}; set MILLRACE_CACHE",
+                       place.string(), cache.folder, std::strerror(errno));
+  }
+  if (const auto usable = cache_folder(cache).check();
+      !usable && usable.error().kind() != errc::not_found) {
+    return usable.error().message();
+  }
+  const fs::space_info disk = fs::space(place, ignored);
+  if (disk.available >= cache.least_free) return std::nullopt;
+  return fmt::format(
+      "the disk of the cache {} has {} free, less than MILLRACE_CACHE_FREE, {}: entries are "
+      "removed, or nothing is kept",
+      cache.folder, format_bytes(disk.available), format_bytes(cache.least_free));
+}
+
 // What slows reads down, and what to do about it.
 std::vector<std::string> obstacles(const engine_options& how,
                                    const std::vector<host_storage>& shown) {
@@ -98,6 +125,7 @@ std::vector<std::string> obstacles(const engine_options& how,
     found.push_back("the gates' folder " + folder +
                     " is not writable, so processes cannot take turns: set MILLRACE_GATE_DIR");
   }
+  if (const auto why = cache_obstacle(options.cache)) found.push_back(*why);
   for (const host_storage& s : shown) {
     for (const block_device& d : s.on.devices) look_at_devices(d, found);
   }

@@ -21,16 +21,18 @@ namespace {
 
 using places = std::vector<std::int64_t>;
 
-// A worker's batches in one pass over its dataset, `times` over.
-std::vector<std::int64_t> batches_of(std::int64_t samples, std::int64_t size, bool partial,
-                                     int times) {
-  std::vector<std::int64_t> out;
-  for (int t = 0; t < times; ++t) {
-    out.insert(out.end(), static_cast<std::size_t>(samples / size), size);
-    if (partial && samples % size != 0) out.push_back(samples % size);
-  }
-  return out;
-}
+// A worker's batches in one pass of its loader: `passes` over its samples, each ending with a
+// smaller batch, if that is kept.
+struct worker_batches {
+  std::int64_t size = 1;   // of a batch
+  std::int64_t whole = 0;  // batches of this size in a pass
+  std::int64_t rest = 0;   // the size of the last batch; 0: there is none
+  int passes = 1;
+
+  std::int64_t in_pass() const { return whole + (rest > 0 ? 1 : 0); }
+  bool has(std::int64_t i) const { return in_pass() > 0 && i / in_pass() < passes; }
+  std::int64_t size_of(std::int64_t i) const { return i % in_pass() < whole ? size : rest; }
+};
 
 // `items` through a buffer of so many: a random one leaves, the next one enters.
 places through_buffer(const places& items, std::size_t held,
@@ -253,20 +255,31 @@ std::vector<std::size_t> loader_simulation::shards_of(int r, int worker) const {
 }
 
 batch_histogram loader_simulation::rank(int r) const {
-  std::vector<std::vector<std::int64_t>> each;
+  std::vector<worker_batches> each;
   for (int w = 0; w < std::max(workers, 1); ++w) {
     std::int64_t sum = 0;
     for (const std::size_t s : shards_of(r, w)) sum += samples[s];
-    each.push_back(batches_of(sum, batch_size, partial, dataset_repeat));
+    each.push_back({.size = batch_size,
+                    .whole = sum / batch_size,
+                    .rest = partial ? sum % batch_size : 0,
+                    .passes = dataset_repeat});
   }
   std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> counts;  // size -> count, first
   std::int64_t given = 0;
-  for (int pass = 0; pass < repeat && given < batches; ++pass) {
-    for (const std::int64_t size : in_turns(each)) {
-      if (given == batches) break;
-      auto [it, is_new] = counts.try_emplace(size, 0, given);
+  // In turns; workers whose batches have ended are passed over.
+  const auto take_turn = [&](std::int64_t i) {
+    const std::int64_t before = given;
+    for (const worker_batches& w : each) {
+      if (given == batches || !w.has(i)) continue;
+      auto [it, is_new] = counts.try_emplace(w.size_of(i), 0, given);
       ++it->second.first;
       ++given;
+    }
+    return given > before;
+  };
+  for (int pass = 0; pass < repeat && given < batches; ++pass) {
+    for (std::int64_t i = 0; take_turn(i); ++i) {
+      if (asked_to_end) throw failure(error(errc::stopped, "the simulation is not complete"));
     }
   }
   batch_histogram out;
@@ -285,7 +298,7 @@ std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& sampl
   const auto by_shards = samples_of_ranks(samples, how);
   if (has_offsets) how.index = one_block_each(samples);
   std::vector<epoch_figures> out{
-      figures("exact", samples_of_ranks(samples, how), batch_size, drop_last)};
+      figures("exact", samples_of_ranks(samples, how), batch_size, false)};
   const std::int64_t all = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   const auto whole = figures("", by_shards, batch_size, drop_last);
   out.push_back(until_the_first_ends(by_shards, whole.batches, batch_size));

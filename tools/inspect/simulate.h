@@ -45,10 +45,10 @@ struct epoch_figures {
   // Share of the ranks' total time in the epoch that they spend waiting for the slowest rank.
   double idle = 0;
 };
-// `has_offsets`: with an index that says where each sample begins, by which the samples of few
-// shards are distributed.
-// Of "exact", "equal, unknown" (without an index: all ranks stop when the first has no further
-// batch), "equal, dropping" and "equal, repeating" (with one), in the first epoch.
+// Returns the figures of the first epoch for the modes "exact", "equal, unknown" (no index: all
+// ranks stop when the first has no further batch), "equal, dropping" and "equal, repeating".
+// `has_offsets`: the index has the offsets of samples, so the samples of few shards are
+// distributed.
 std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples,
                                           bool has_offsets, int world_size, std::int64_t batch_size,
                                           bool drop_last, int lanes, std::uint64_t seed);

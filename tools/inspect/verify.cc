@@ -13,6 +13,7 @@
 #include "pipeline/formats/scan.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/run/engine.h"
+#include "pipeline/samples/sample_name.h"
 #include "pipeline/wids/index_entries.h"
 #include "tools/jobs/job_reporter.h"
 #include "tools/jobs/take_until_stopped.h"
@@ -195,6 +196,17 @@ class verification {
   bool told_full_ = false;
 };
 
+void check_required(const verify_options& o) {
+  for (const auto& any : o.required) {
+    const auto wrong = std::ranges::find_if_not(any, is_extension);
+    if (!any.empty() && wrong == any.end()) continue;
+    throw failure(
+        error(errc::usage, fmt::format("verify_options.required names '{}', which no sample has",
+                                       any.empty() ? "" : *wrong))
+            .hint("write extensions in lower case, without leading dots or blanks: jpg"));
+  }
+}
+
 scan_options scan_of(const verify_options& o) {
   scan_options how{.md5 = o.index != nullptr, .required = o.required};
   if (o.images) {
@@ -209,6 +221,7 @@ scan_options scan_of(const verify_options& o) {
 verify_report verify_shards(engine& eng, const std::vector<std::string>& urls,
                             const verify_options& options) {
   if (urls.empty()) throw failure(error(errc::usage, "no shards").hint("name some to verify"));
+  check_required(options);
   auto data = eng.run(scan(urls, scan_of(options)));
   verification found(urls, options, eng.options().memory_bytes / 2);
   job_reporter progress(options.progress, [&] { return data.stats().sources.bytes; });

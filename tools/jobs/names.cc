@@ -73,10 +73,6 @@ constexpr std::size_t most_digits = 18;
 
 // Refuses a name that readers take for something other than an uncompressed archive.
 void check_name(const std::string& name) {
-  if (name == "-") {
-    throw failure(error(errc::usage, "shards are written to files, not to standard output")
-                      .hint("name a file, such as train-%06d.tar"));
-  }
   check_is_path(name, "shard");
   if (compression_named(name) == compression::none) return;
   throw failure(error(errc::usage,
@@ -135,6 +131,11 @@ std::vector<std::string> brace_summary(const std::vector<std::string>& names) {
 }
 
 shard_names::shard_names(const std::string& pattern) {
+  if (pattern.empty()) {
+    throw failure(error(errc::usage, "the pattern of the shards' names is empty")
+                      .hint("write one, such as train-%06d.tar (pack_options.pattern, "
+                            "shard_writer_options.pattern)"));
+  }
   const auto percent = pattern.find('%');
   if (percent == std::string::npos) {
     names_ = expand(pattern);

@@ -52,11 +52,11 @@ void check_ranges(const pack_options& o) {
   check_option("pack_options.most_bytes", o.most_bytes, 1,
                std::numeric_limits<std::uint64_t>::max());
   check_option("pack_options.quality", o.quality, 1, 100);
-  check_option_or_0("pack_options.resize", o.resize, 8, 16384);
-  check_option_or_0("pack_options.restart", o.restart, 1, 65535);
+  check_option_or_0("pack_options.resize", o.resize, 8, 16384, "images stay as they are");
+  check_option_or_0("pack_options.restart", o.restart, 1, 65535, "no markers");
   check_option("pack_options.parts", o.parts, 1, std::numeric_limits<int>::max());
   check_option("pack_options.part", o.part, 1, o.parts);
-  check_option_or_0("pack_options.threads", o.threads, 1, pack_options::most_threads);
+  check_option_or_0("pack_options.threads", o.threads, 1, pack_options::most_threads, "one");
 }
 
 struct shard_plan {
@@ -203,7 +203,12 @@ class packer {
 
   bool is_stopped() const { return options_.stop.stop_requested(); }
   void say(const std::string& line) const {
-    if (options_.say) options_.say(line);
+    if (!options_.say) return;
+    try {
+      options_.say(line);
+    } catch (...) {
+      throw failure(error_of(std::current_exception(), "pack_options.say"));
+    }
   }
 
   // Until there is no more, or one of them has failed.

@@ -47,7 +47,8 @@ std::string name_of(const std::string& path) {
 }  // namespace
 
 std::vector<listed_file> read_pack_list(const std::string& file) {
-  const auto text = read_whole_file(file);
+  constexpr std::size_t most_bytes = std::size_t{16} << 30;  // a line for each sample
+  const auto text = read_whole_file(file, most_bytes);
   if (!text) throw failure(error(text.error()).hint("@FILE names a list of files, one a line"));
   std::istringstream in(*text);
   std::vector<listed_file> out;

@@ -48,7 +48,8 @@ struct pack_options {
   std::function<void(std::uint64_t shards, std::uint64_t payload_bytes)> planned = nullptr;
   // Called with a line for each shard that is complete or, with `compat`, with one in the form of
   // WebDataset's ShardWriter ("# writing NAME SAMPLES GB TOTAL") for each that is begun; one call
-  // at a time, on any of the threads; may be null.
+  // at a time, on any of the threads; may be null. If it throws, the call ends with that, as a
+  // `failure`.
   std::function<void(const std::string&)> say = nullptr;
   job_progress* progress = nullptr;  // its bytes are payload; may be null
   std::stop_token stop = {};         // ends the call; the same call resumes

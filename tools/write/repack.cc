@@ -217,7 +217,7 @@ pack_report repack_shards(engine& eng, const repack_options& options) {
   if (options.urls.empty()) {
     throw failure(error(errc::usage, "no shards").hint("name some to write again"));
   }
-  check_option_or_0("repack_options.restart", options.restart, 1, 65535);
+  check_option_or_0("repack_options.restart", options.restart, 1, 65535, "no markers");
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu_begin = std::clock();
   repacker out(options);

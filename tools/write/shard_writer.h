@@ -48,7 +48,8 @@ struct field_view {
   field_view(std::string_view of_extension, std::span<const std::uint8_t> of_content)
       : field_view(of_extension, std::as_bytes(of_content)) {}
 
-  std::string_view extension;          // without the first dot: "jpg", "seg.png"
+  // Without the first dot: "jpg", "seg.png". Written in lower case, as readers give it.
+  std::string_view extension;
   std::span<const std::byte> content;  // the whole file
 };
 
