@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "io/stores/store.h"
+#include "io/stores/listing_page.h"
 #include "pipeline/shards/shard_index.h"
 #include "pipeline/state/state.h"
 

@@ -7,7 +7,7 @@
 
 #include "io/names/brace_expand.h"
 #include "io/names/url.h"
-#include "io/stores/store.h"
+#include "io/stores/listing_page.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/samples/fields.h"
 #include "pipeline/samples/sample_name.h"

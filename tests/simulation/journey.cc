@@ -10,7 +10,7 @@
 #include "io/cache/cached_source.h"
 #include "io/stores/http.h"
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/scripted_processes.h"
 #include "tests/support/tar_builder.h"

@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/millrace.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "pipeline/formats/sample_source.h"
-#include "pipeline/shards/redeal.h"
+#include "pipeline/state/merged.h"
 #include "tests/support/loaders.h"
 
 namespace millrace::testing {
