@@ -100,7 +100,8 @@ inline void on_message(j_common_ptr c, int level) {
   const int code = c->err->msg_code;
   if (level >= 0) {
     auto& left = reinterpret_cast<error_handler*>(c->err)->notes_left;
-    if (left > 0 && --left == 0) give_up(c, "more than %d markers", most_kept_markers);
+    if (left == 1) give_up(c, "more than %d markers", most_kept_markers);
+    if (left > 0) --left;
   }
   const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
                         code == JWRN_BOGUS_ICC ||

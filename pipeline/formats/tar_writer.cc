@@ -36,8 +36,8 @@ void put(std::span<char> field, std::string_view text) {
 }
 
 // A header block as Python's tarfile writes it in its pax format.
-std::array<char, block_size> header(std::string_view name, std::uint64_t size, char type,
-                                    bool owned) {
+std::array<char, block_size> header_of_member(std::string_view name, std::uint64_t size, char type,
+                                              bool owned) {
   std::array<char, block_size> h{};
   const std::span<char> all(h);
   put(all.subspan(0, name_bytes), name);
@@ -142,7 +142,7 @@ struct tar_writer::impl {
     put(zeros.data(), static_cast<std::size_t>((unit - written % unit) % unit));
   }
   void put_header(std::string_view name, std::uint64_t bytes, char type, bool owned) {
-    const auto h = header(name, bytes, type, owned);
+    const auto h = header_of_member(name, bytes, type, owned);
     put(h.data(), h.size());
   }
 };

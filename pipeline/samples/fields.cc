@@ -245,7 +245,7 @@ result<value> as_value(result<T> decoded) {
 
 enum class kind { raw, text, integer, json, msgpack, cbor, npy, npz, tenbin };
 
-kind kind_of(std::string_view last) {
+kind kind_of_field(std::string_view last) {
   // Never destroyed: threads use it until the process ends.
   static const auto& kinds = *new std::map<std::string_view, kind>{
       {"txt", kind::text},      {"text", kind::text},     {"transcript", kind::text},
@@ -300,7 +300,7 @@ result<value> decode_metered(std::string_view extension, const bytes& content) {
     return decode_metered(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
   }
   const auto text = content.text();
-  switch (kind_of(last)) {
+  switch (kind_of_field(last)) {
     case kind::raw:
       return value(content);
     case kind::text:
