@@ -119,6 +119,24 @@ class Ends(Case):
                 """)
             self.assertEqual((out, err), ("there\n", ""), end)
 
+    @unittest.skipIf(sys.version_info >= (3, 13), "its module of interpreters has another name")
+    def test_a_second_interpreter_is_refused_and_the_first_continues(self):
+        out, _ = self.run_program("""
+            import _xxsubinterpreters as interpreters
+            print(sum(1 for _ in mr.samples("train-000000.tar")))
+            other = interpreters.create()
+            try:
+                interpreters.run_string(other, "import millrace")
+            except interpreters.RunFailedError as e:
+                print(e)
+            interpreters.destroy(other)
+            print(sum(1 for _ in mr.samples("train-000000.tar")))
+            """)
+        first, refused, again = out.splitlines()
+        self.assertEqual(first, again)
+        self.assertIn("ImportError", refused)
+        self.assertIn("imported by another interpreter of this process already", refused)
+
     def test_an_exception_ends_the_program(self):
         begun = time.monotonic()
         _, err = self.run_program("""
