@@ -19,11 +19,25 @@ Arguments and their units are in the help of each: help(millrace.ImageLoader). d
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if importlib.util.find_spec("nanobind_backend") is None:
     raise ImportError("millrace needs the package nanobind-backend: pip install nanobind-backend")
+
+
+def _is_main_interpreter() -> bool:
+    """Whether the process began with this interpreter: what is bound in C++ belongs to one, and another would take it away."""
+    for name in "_interpreters", "_xxsubinterpreters":  # from Python 3.13 on, and before
+        if importlib.util.find_spec(name) is not None:
+            interpreters = importlib.import_module(name)
+            return bool(interpreters.get_current() == interpreters.get_main())
+    return True
+
+
+if not _is_main_interpreter():
+    raise ImportError("millrace cannot be imported by a second interpreter of a process: import it in the main one, or start a process")
 
 from . import _core, errors
 from ._loader import merge_states

@@ -138,13 +138,6 @@ std::string merged_text(const std::vector<std::string>& texts) {
 
 NB_MODULE(_core, m) {
   namespace p = millrace::python;
-  // The types that are bound belong to one interpreter.
-  static const PyInterpreterState* const first = PyInterpreterState_Get();
-  if (PyInterpreterState_Get() != first) {
-    throw nb::import_error(
-        "millrace is imported by another interpreter of this process already: import it in one of "
-        "them, or start a process");
-  }
   nb::set_leak_warnings(false);  // an interpreter that ends may have loaders alive
   m.attr("version") = MILLRACE_VERSION;
   p::bind_errors(m);

@@ -135,7 +135,7 @@ class Ends(Case):
         first, refused, again = out.splitlines()
         self.assertEqual(first, again)
         self.assertIn("ImportError", refused)
-        self.assertIn("imported by another interpreter of this process already", refused)
+        self.assertIn("millrace cannot be imported by a second interpreter", refused)
 
     def test_an_exception_ends_the_program(self):
         begun = time.monotonic()
