@@ -72,7 +72,7 @@ result<std::string> read_to_end(const held_file& file, const std::string& path,
   const bool is_file = S_ISREG(s.st_mode);
   const auto too_large = [&] {
     return error(errc::too_large,
-                 fmt::format("more than {} bytes, which are read whole", most_bytes))
+                 fmt::format("more than {} bytes, too many to be read whole", most_bytes))
         .at(path)
         .hint("check that it is the file that you mean");
   };

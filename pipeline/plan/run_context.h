@@ -95,6 +95,7 @@ struct run_context {
   std::map<std::string, int> stages_of_a_kind;  // made so far
 
   std::uint64_t lost_counted = 0;  // part of the ledger's lost, counted by an error policy
+  bool knows_losses = false;       // set by lanes: an index says what is lost, which may be nothing
 
   // Notices are given once, not for every lane.
   bool told_of_short_shuffle = false;

@@ -356,6 +356,7 @@ class lanes_stream final : public stream<sample> {
                           !lane.leaves_samples_out &&
                           (tail_.levels.empty() || tail_.epoch != l.epoch);
     if (!is_known) return;
+    lane.run.knows_losses = true;
     std::int64_t expected = 0;
     for (const shard_ref& ref : epoch_order(*lane.shards, options_, l.epoch).lane(lane.lane)) {
       const auto shard = static_cast<std::size_t>(ref.shard);

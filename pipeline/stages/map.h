@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -7,7 +8,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "engine/base/check_option.h"
 #include "engine/coroutines/condition.h"
@@ -48,15 +48,11 @@ struct mapped<result<std::optional<R>>> {
   static result<std::optional<R>> of(result<std::optional<R>>&& r) { return std::move(r); }
 };
 
-// An item's origin, if it is of one sample.
-template <class In>
-auto origin_of(const In& item) {
-  if constexpr (requires { item.where; }) {
-    return item.where;
-  } else {
-    return std::monostate();
-  }
-}
+// Whether items of this type are of one sample, and say of which.
+template <class T>
+concept of_one_sample = requires(const T& item) {
+  { item.where } -> std::same_as<const origin&>;
+};
 
 // Calls a function of the program. An exception fails the item like a returned error; both name the
 // item. So does a result that says it is of another sample: a resumed run would read that instead.
@@ -65,11 +61,12 @@ result<std::optional<Out>> called(const F& f, In&& item) {
   item_name name;
   name.note(item);
   try {
-    const auto where = origin_of(item);
+    origin where;
+    if constexpr (of_one_sample<std::remove_cvref_t<In>>) where = item.where;
     auto out = mapped<std::invoke_result_t<const F&, In>>::of(f(std::forward<In>(item)));
     if (!out) return name.named(out.error());
-    if constexpr (requires(const Out& made) { made.where == where; }) {
-      if (*out && !((*out)->where == where)) return name.named(has_other_origin());
+    if constexpr (of_one_sample<std::remove_cvref_t<In>> && of_one_sample<Out>) {
+      if (*out && (*out)->where != where) return name.named(has_other_origin());
     }
     return out;
   } catch (...) {

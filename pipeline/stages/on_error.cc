@@ -131,7 +131,7 @@ bool skip_counter::count_lost() {
   const std::uint64_t counted = std::exchange(errors_of_no_sample_, 0);
   const std::uint64_t read = std::exchange(read_, {}).size();
   const std::uint64_t passed = std::exchange(passed_of_read_, 0);
-  if (known == 0 && lost_whole > 0 && read > 0) {
+  if (known == 0 && !run_.knows_losses && lost_whole > 0 && read > 0) {
     const std::uint64_t guessed = lost_whole * passed / read;
     // Each error of these shards was already counted when it was skipped.
     if (guessed > counted) {
@@ -142,7 +142,7 @@ bool skip_counter::count_lost() {
   }
   failed_ += known;
   run_.lost_counted += known;
-  return known > 0;
+  return known > 0 || run_.knows_losses;
 }
 
 // The reason why no further sample may be skipped.

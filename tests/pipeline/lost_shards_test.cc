@@ -96,6 +96,31 @@ TEST_F(LostShards, APartOfAShardIsNotAllOfIt) {
   }
 }
 
+// A damaged shard that lacks nothing of its index is not one of which nobody knows what it lacks.
+TEST_F(LostShards, AnIndexKnowsThatNothingIsLost) {
+  const std::string whole = *store_->find("t3");
+  const auto store = rest();
+  store->put("t2", *store_->find("t2"));
+  store->put("t3", whole.substr(0, whole.size() * 3 / 10));
+  engine eng(with_memory_store(store));
+  const shard_list_options once{.seed = 1, .lanes = 2};
+  auto without = eng.run(shards(urls(), once) | untar() | group_by_key() | on_error(skip_errors()));
+  const auto there = static_cast<std::int64_t>(keys_of_epoch(without).size());
+  EXPECT_EQ(without.counts().incomplete_shards, 1U);
+
+  shard_index index = index_;
+  shard_index::shard& cut = index.shards[3];
+  cut.samples -= index_.samples() - there;
+  cut.blocks.clear();
+  cut.names.clear();
+  auto with =
+      eng.run(indexed_shards(index, once) | untar() | group_by_key() | on_error(skip_errors()));
+  EXPECT_EQ(std::ssize(keys_of_epoch(with)), there);
+  EXPECT_EQ(with.counts().skipped_in_all(), 1U);
+  EXPECT_EQ(with.counts().lost, 0U);
+  EXPECT_EQ(with.counts().incomplete_shards, 0U);
+}
+
 // Without an index, an empty shard counts like a missing one, and a truncated one is at least
 // reported.
 TEST_F(LostShards, EmptyAndCutOnesAreToldWithoutAnIndex) {

@@ -75,8 +75,8 @@ void look_at_devices(const block_device& d, std::vector<std::string>& in_the_way
 std::optional<std::string> cache_obstacle(const cache_options& cache) {
   if (cache.folder.empty()) return std::nullopt;
   // The folder, or the one that it would be created in. A link to nothing is in its way.
-  fs::path place = fs::absolute(cache.folder);
   std::error_code ignored;
+  fs::path place = fs::absolute(cache.folder, ignored);
   while (!fs::exists(fs::symlink_status(place, ignored)) && place.has_relative_path()) {
     place = place.parent_path();
   }
