@@ -71,3 +71,16 @@ def loader(shards=URLS, **options):
 def content(batch):
     """A batch as a value."""
     return batch.images.tobytes(), batch.labels.tolist(), tuple(batch.keys), batch.epoch
+
+
+def plain(item):
+    """An item as a value that compares."""
+    if isinstance(item, dict):
+        return {k: plain(v) for k, v in item.items() if k not in ("__url__", "__local_path__")}
+    if isinstance(item, (list, tuple)):
+        return [plain(v) for v in item]
+    if hasattr(item, "numpy"):
+        item = item.numpy()
+    if hasattr(item, "tobytes"):
+        return (str(getattr(item, "dtype", "")), tuple(getattr(item, "shape", getattr(item, "size", ()))), item.tobytes())
+    return item
