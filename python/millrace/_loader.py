@@ -19,15 +19,15 @@ _alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def remember(closes: Any) -> None:
-    """Has `closes.close()` called before the interpreter ends: threads of the engine must not outlive it."""
+    """Has `closes.close()` called before the interpreter ends, or its `_at_exit()`: threads of the engine must not outlive it."""
     _alive.add(closes)
 
 
 def _close_all() -> None:
     for one in list(_alive):
         try:
-            one.close()
-        except Exception:  # the threads of the others are to end all the same
+            getattr(one, "_at_exit", one.close)()
+        except Exception:  # the others are to end all the same
             traceback.print_exc()
 
 
@@ -255,6 +255,10 @@ class Loader(Generic[T]):
         fresh = type(self).__new__(type(self))
         fresh.__setstate__({**self._pickled(), "state": {"millrace": 1, "epoch": self._epoch, "position": None}})
         return fresh
+
+    def _named_shards(self) -> list[str]:
+        """The specs of its shards; empty: of a plan in C++, which is not asked."""
+        return []
 
     def _pickled(self) -> dict[str, Any]:
         """What a loader of the same data is made of, without its position."""

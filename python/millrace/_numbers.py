@@ -40,7 +40,7 @@ def whole(name: str, value: Any, least: Optional[int] = None, most: Optional[int
 
 def patterns(name: str, value: Any) -> str:
     """Patterns of extensions, in the lower case that extensions are in. Refuses what is no text, naming the argument."""
-    return "".join(c.lower() if c.isascii() else c for c in text(name, value))
+    return "".join(c.lower() if c.isascii() else c for c in utf8(name, text(name, value)))
 
 
 def text(name: str, value: Any, otherwise: str = "give a text") -> str:
@@ -63,6 +63,15 @@ def path(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)):
         raise errors.usage(f"{name} is {value!r}", "give a path or URL")
     return text(name, os.fsdecode(value), "give a path or URL")
+
+
+def utf8(name: str, value: str) -> str:
+    """A text, where the bytes of a file's name are not taken. Refuses those, naming the argument."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as why:
+        raise errors.usage(f"{name} is {value!r}, which is not UTF-8 at {why.start}", "use names in UTF-8 there") from None
+    return value
 
 
 def encodable(value: Any) -> str:

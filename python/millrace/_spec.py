@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
@@ -76,7 +76,9 @@ def names(shards: Shards) -> list[str]:
     """The specs of shards as a list of texts."""
     if isinstance(shards, (str, os.PathLike)):
         shards = [shards]
-    if isinstance(shards, bytes) or not isinstance(shards, Iterable):
+    if isinstance(shards, (set, frozenset)):
+        raise errors.usage("shards is a set, whose order differs from process to process", "give a list: sorted(shards)")
+    if isinstance(shards, (bytes, Mapping)) or not isinstance(shards, Iterable):
         raise errors.usage(f"shards is {shards!r}", _SHARDS)
     out = []
     for one in shards:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 __all__ = ["Error"]
 
@@ -185,3 +186,15 @@ def usage(what: str, hint: str = "") -> Error:
 def not_offered(what: str, instead: str) -> Error:
     """Something that this package does not have, and the line to write instead."""
     return error("unsupported", f"{what} is not offered", hint=f"write {instead}")
+
+
+def no_argument(of: type, name: str, others: Iterable[str] = ()) -> TypeError:
+    """For an argument that a class does not have, with the nearest one that it has.
+
+    Args:
+        others: arguments that its signature does not show.
+    """
+    import difflib
+    import inspect
+    near = difflib.get_close_matches(name, [*inspect.signature(of).parameters, *others], 1)
+    return TypeError(f"{of.__name__}() has no argument '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))

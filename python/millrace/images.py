@@ -247,6 +247,9 @@ class ImageLoader(Loader[Batch]):
         drop: bool = self._options["images"]["drop_last"]
         return samples // size if drop else -(-samples // size)
 
+    def _named_shards(self) -> list[str]:
+        return self._options["shards"]  # type: ignore[no-any-return]
+
     def _pickled(self) -> dict[str, Any]:
         common = self._options["common"]
         return {"options": {**self._options, "common": {**common, "rank": known_rank(common["rank"])}}}

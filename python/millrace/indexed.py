@@ -88,6 +88,13 @@ class IndexedDataset:
             raise KeyError(key)
         return number
 
+    def __contains__(self, key: object) -> bool:
+        """Whether a sample has this key, by the index alone. Raises UnsupportedError for an index without offsets."""
+        try:
+            return isinstance(key, str) and self.find(key) >= 0
+        except KeyError:
+            return False
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """All samples in order, one read each: samples() reads them faster."""
         return (self[i] for i in range(len(self)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import one_of, path, patterns, text
+from ._numbers import one_of, path, patterns, text, utf8
 from ._tables import ENDINGS, LINES, Chooser, Columns, bad, bytes_of, ending_of, json_of, key_of, rows_of
 
 Fields = Mapping[str, Union[bytes, str]]
@@ -53,6 +53,8 @@ class Join:
         if isinstance(name, str) and "{}" not in name and ending_of(name) is None:
             raise errors.usage(f"join({errors.redacted(name)!r})", "name shards with {} for the name of the main shard, "
                                f"'captions/{{}}.tar', or a table: {', '.join(ENDINGS)}")
+        if isinstance(name, str) and not self.is_table():
+            utf8("companion", name)
         if not self.is_table() and on != "key":
             raise errors.usage(f"join({errors.redacted(str(name))!r}, on={on!r})",
                                "shards are joined by the key of samples: leave out `on`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import _core, errors
-from ._numbers import encodable, path, share, whole
+from ._numbers import encodable, path, share, utf8, whole
 
 _ALL = 2**64 - 1
 _JITTER = {"brightness": 255.0, "contrast": 255.0, "saturation": 255.0, "hue": 0.5, "jitter": 1.0}  # and the most of each
@@ -32,7 +32,7 @@ class skip:
     def __post_init__(self) -> None:
         self._limits()
         whole("in_a_row", self.in_a_row)
-        path("report", self.report)
+        utf8("report", path("report", self.report))
 
     def _limits(self) -> tuple[int, float]:
         """The number of samples, and the part of all, that may be skipped."""
@@ -46,7 +46,7 @@ class skip:
 
     def apply(self, spec: _core.Spec) -> None:
         """Sets it in a spec."""
-        spec.set_errors(*self._limits(), whole("in_a_row", self.in_a_row), path("report", self.report))
+        spec.set_errors(*self._limits(), whole("in_a_row", self.in_a_row), utf8("report", path("report", self.report)))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import importlib
 from typing import Any, Optional, Union
 
 from . import _core, errors
+from ._fields import value_of
 from ._loader import Loader
 from ._numbers import flag
 from ._spec import Rank, Shards, check_epoch, common, described, division_of, known_rank, names
@@ -72,6 +73,9 @@ class SampleLoader(Loader[Sample]):
         is continued with another number of ranks or other lanes; of the next one it is."""
         return self._samples_in_epoch()
 
+    def _named_shards(self) -> list[str]:
+        return self._shards
+
     def _pickled(self) -> dict[str, Any]:
         return {"shards": self._shards, "options": {**self._options, "rank": known_rank(self._options["rank"])}}
 
@@ -88,12 +92,12 @@ def decode_field(extension: str, content: bytes) -> Any:
     """The value of a field by the last part of its extension: texts (txt, text, transcript), ints (cls, cls2, class, count, index,
     inx, id), what JSON, MessagePack (mp, msg, msgpack) and CBOR hold, numpy's arrays of npy, npz (by name) and ten (in order); of a
     gz the value of what it holds, and of any other its bytes. No code in the data is run: pickles stay bytes. Any thread.
+    Of MessagePack and CBOR, keys are texts, and extension types are refused.
 
     Raises BadFieldError for what is not what its extension says, and TooLargeError."""
-    try:
-        return _core.decode_field(extension, content)
-    except TypeError:
-        raise errors.usage(f"decode_field({extension!r}, a {type(content).__name__})", "give an extension and its bytes") from None
+    if not isinstance(extension, str) or not isinstance(content, bytes):
+        raise errors.usage(f"decode_field({extension!r}, a {type(content).__name__})", "give an extension and its bytes")
+    return value_of(extension, content)
 
 
 def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,
@@ -110,7 +114,8 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
 
     Args:
         fields: patterns of the extensions to keep, "jpg;json"; empty: all. Extensions are in lower case: "JPG" is "jpg". They are of
-            these shards: join() has `fields` of its own.
+            these shards: join() has `fields` of its own, whose patterns keep fields of these shards too; a field that both have is an
+            error, also if it is left out here.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
         lanes: as in ImageLoader. With -1 and `shuffle_shards=False`, on one rank, samples come in the order of the list.
         orient: turns decoded images as EXIF demands.

@@ -19,6 +19,11 @@ from .images import Batch
 T = TypeVar("T")
 
 
+def _check_loader(what: str, of: Any) -> None:
+    if not hasattr(of, "state_dict") or not hasattr(of, "epoch"):
+        raise errors.usage(f"{what} of {of!r}", "give a loader of millrace")
+
+
 class Lockstep(Generic[T]):
     """A loader of which all ranks take the same number of items: an epoch ends on all of them when the first has no more.
 
@@ -41,8 +46,7 @@ class Lockstep(Generic[T]):
     """
 
     def __init__(self, loader: Loader[T], group: Optional[Any] = None) -> None:
-        if not hasattr(loader, "state_dict") or not hasattr(loader, "epoch"):
-            raise errors.usage(f"a Lockstep of {loader!r}", "give a loader of millrace")
+        _check_loader("a Lockstep", loader)
         self.loader, self.dropped, self._is_checked = loader, 0, False
         self._failed: Optional[Exception] = None  # after the last step of an epoch: told when the next one begins
         self._group = group
@@ -97,8 +101,14 @@ class Lockstep(Generic[T]):
             mine = self.loader.state_dict()
         except Exception:  # comes again with the first item
             pass
-        states = self._gathered(mine)
-        if None in states or len({json.loads(s["position"])["records"]["plan"][0] for s in states}) > 1:
+        lists = self._gathered(None if mine is None else [mine, sorted(self.loader._named_shards())])
+        if None in lists:
+            return
+        states = [state for state, _ in lists]
+        if len({json.loads(s["position"])["records"]["plan"][0] for s in states}) > 1:
+            if lists[0][1] and all(names == lists[0][1] for _, names in lists):
+                warnings.warn("the ranks list the same shards in different orders: some samples come on several ranks, others on none. "
+                              "Sort the list.", stacklevel=3)
             return  # each has shards of its own
         try:
             merge_states(states)
@@ -189,8 +199,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
     """
 
     def __init__(self, loader: Loader[Any]) -> None:
-        if not hasattr(loader, "state_dict") or not hasattr(loader, "epoch"):
-            raise errors.usage(f"an IterableDataset of {loader!r}", "give a loader of millrace")
+        _check_loader("an IterableDataset", loader)
         super().__init__()
         self.loader = loader
 

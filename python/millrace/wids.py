@@ -26,6 +26,7 @@ from itertools import accumulate
 from typing import IO, Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
+from ._fields import of_sample, value_of
 from ._numbers import whole
 from ._spec import _distributed, content_of, is_url
 from .indexed import IndexedDataset
@@ -70,9 +71,7 @@ def default_decoder(sample: Sample, format: str = "PIL", gz_update_key: bool = F
         try:
             inner, value = _decoded_field(name, content, format, gz_update_key)
         except errors.Error as why:
-            what = str(why).removeprefix(why.kind + ": ").removesuffix("; " + why.hint)
-            raise errors.error(why.kind, f"field '{name}': {what}", url=sample.get("__shard__", ""), key=sample.get("__key__", ""),
-                               hint=why.hint) from why
+            raise of_sample(why, name, sample.get("__shard__", ""), sample.get("__key__", "")) from why
         made[inner if gz_update_key else name] = value
     return made
 
@@ -84,7 +83,7 @@ def _decoded_field(name: str, content: bytes, format: str, gz_update_key: bool) 
         content, inner = _core.decode_field("bytes.gz", content), name[:-3]
     last = inner.rsplit(".", 1)[-1].lower()
     if last in _VALUES:
-        return inner, _core.decode_field(last, content)
+        return inner, value_of(last, content)
     if last in _IMAGES and (inner is name or gz_update_key):
         return inner, _image(content, format)
     return inner, io.BytesIO(content)

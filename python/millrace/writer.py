@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import json
+import operator
 import os
-import traceback
+import sys
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import flag, path, whole
+from ._fields import of_sample
+from ._loader import remember
+from ._numbers import flag, path, text, utf8, whole
 
 
 def encoded(extension: str, value: Any) -> bytes:
@@ -20,7 +22,9 @@ def encoded(extension: str, value: Any) -> bytes:
     value that JSON has."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    last = extension.rsplit(".", 1)[-1]
+    last = extension.rsplit(".", 1)[-1].lower()
+    if last == "gz":
+        raise errors.usage(f"a field '{extension}' that is not compressed", "compress it: gzip.compress(...)")
     if last in ("json", "jsn"):
         try:
             return json.dumps(value, allow_nan=False).encode()
@@ -31,27 +35,55 @@ def encoded(extension: str, value: Any) -> bytes:
             return value.encode()
         except UnicodeEncodeError as error:
             raise errors.usage(f"a field '{extension}' that UTF-8 does not have ({error})", "encode it to bytes") from error
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value).encode()
+    if hasattr(value, "__index__") and not isinstance(value, bool):  # of numpy and torch, too
+        return str(operator.index(value)).encode()
     raise errors.usage(f"a field '{extension}' of type {type(value).__name__}", "encode it to bytes")
+
+
+def of_field(key: Any, name: Any, encode: Callable[[], Any]) -> Any:
+    """Calls encode(). What it raises names the field and the sample."""
+    try:
+        return encode()
+    except errors.Error as why:
+        raise of_sample(why, "" if f"'{name}'" in str(why) else name, "", key) from why
+    except Exception as why:
+        raise errors.error("usage", f"field '{name}' cannot be encoded: {why}", key=key, hint="encode it to bytes") from why
 
 
 _open: "weakref.WeakSet[Closing]" = weakref.WeakSet()
 
 
 class Closing:
-    """A writer that is closed for a program which forgot to, as Python does it with files: when it is collected or when the
-    interpreter ends, with a ResourceWarning. In a process that was forked, it is left to the parent."""
+    """A writer that is closed for a program which forgot to: when it is collected or when the interpreter ends, with a
+    ResourceWarning. Where an exception has ended the program, a shard that is not complete is left out, which stderr is told: it
+    might replace one that is. In a process that was forked, it is left to the parent."""
 
     _process = 0  # that is to close it; 0: none
+    _leaves_out = False  # what is not complete, by _drop()
 
     def close(self) -> Any:
         """Completes what was written."""
         raise NotImplementedError
 
+    def _drop(self) -> None:
+        """As `close`, for a program that fails."""
+        self.close()
+
+    def _before_fork(self) -> None:
+        """Leaves nothing in memory that a child would write as well."""
+
+    def _after_fork_in_child(self) -> None:
+        """Lets go of what the parent writes."""
+
     def _must_be_closed(self, what: str) -> None:
         self._what, self._process = what, os.getpid()
         _open.add(self)
+        remember(self)
+
+    def _check_process(self) -> None:
+        """Refuses what a forked child would add to its parent's files."""
+        if self._process and self._process != os.getpid():
+            raise errors.usage(f"{type(self).__name__}({self._what!r}) belongs to the process that was forked", "make one in each process")
 
     def _close_for_program(self) -> None:
         if not self._process or self._process != os.getpid():
@@ -63,19 +95,27 @@ class Closing:
         finally:
             self.close()
 
+    def _at_exit(self) -> None:
+        # Set by an exception that nobody has caught, which ends a program that is not interactive.
+        fails = getattr(sys, "last_type", None) is not None and not (hasattr(sys, "ps1") or sys.flags.interactive)
+        if fails and self._leaves_out and self._process == os.getpid():
+            print(f"millrace: {type(self).__name__}({self._what!r}) was not closed before the exception: what is not complete is "
+                  "left out", file=sys.stderr)
+            self._drop()
+        else:
+            self._close_for_program()
+
     def __del__(self) -> None:
         self._close_for_program()
 
 
-def _close_all() -> None:
+def _of_all(call: "Callable[[Closing], None]") -> None:
     for one in list(_open):
-        try:
-            one._close_for_program()
-        except Exception:  # the others are to be complete all the same
-            traceback.print_exc()
+        call(one)
 
 
-atexit.register(_close_all)
+os.register_at_fork(before=lambda: _of_all(lambda one: one._before_fork()),
+                    after_in_child=lambda: _of_all(lambda one: one._after_fork_in_child()))
 
 
 class ShardWriter(Closing):
@@ -91,18 +131,21 @@ class ShardWriter(Closing):
         start_shard: the number of the first.
         overwrite: replaces shards that are there.
 
-    Close it, or use it in a `with`: an exception in it removes the shard that is not complete. Where neither is done, the last shard
-    is completed when the writer is collected or the interpreter ends, with a ResourceWarning.
+    Close it, or use it in a `with`: an exception in it removes the shard that is not complete. Where neither is done, it is completed
+    when the writer is collected or the interpreter ends, with a ResourceWarning; after an exception that nobody has caught, the shard
+    that is not complete is left out.
 
     Any thread may write: samples of several threads come in the order of their calls.
 
-    Raises subclasses of `millrace.Error`: UsageError for a sample that readers would not read as it was written.
+    Raises subclasses of `millrace.Error`: UsageError for a sample whose names readers would not have as they were written.
     """
+
+    _leaves_out = True
 
     def __init__(self, pattern: Union[str, "os.PathLike[str]"], *, max_count: int = 100_000, max_size: int = 3_000_000_000,
                  start_shard: int = 0, overwrite: bool = False) -> None:
         self._out: Optional[_core.Writer] = _core.Writer(
-            path("pattern", pattern), whole("max_count", max_count), whole("max_size", max_size),
+            utf8("pattern", path("pattern", pattern)), whole("max_count", max_count), whole("max_size", max_size),
             whole("start_shard", start_shard), flag("overwrite", overwrite))
         self._written: list[dict[str, Any]] = []
         self._must_be_closed(os.fsdecode(pattern))
@@ -115,11 +158,13 @@ class ShardWriter(Closing):
             raise errors.usage("this writer is closed", "make a new one")
         if not isinstance(sample, Mapping) or not isinstance(sample.get("__key__"), str):
             raise errors.usage("a sample without a '__key__' that is a text", 'write {"__key__": "n0001", "jpg": jpeg}')
+        key = text("__key__", sample["__key__"])
         wrong = [k for k in sample if not isinstance(k, str)]
         if wrong:
-            raise errors.usage(f"the extension {wrong[0]!r} of sample '{sample['__key__']}'", "extensions are texts")
-        fields = [(k.lower(), encoded(k, v)) for k, v in sample.items() if not k.startswith("__")]
-        out.write(sample["__key__"], fields)
+            raise errors.usage(f"the extension {wrong[0]!r} of sample '{key}'", "extensions are texts")
+        fields = [(k.lower(), of_field(key, k, lambda k=k, v=v: encoded(k, v)))  # type: ignore[misc]
+                  for k, v in sample.items() if not k.startswith("__")]
+        out.write(key, fields)
 
     @property
     def shards(self) -> list[dict[str, Any]]:
@@ -138,7 +183,13 @@ class ShardWriter(Closing):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+        if kind is None or kind is GeneratorExit:  # a loop that has enough samples leaves its generator
             self.close()
         else:
-            self._process, self._out = 0, None  # removes the shard that is not complete
+            self._drop()
+
+    def _drop(self) -> None:
+        self._process, out, self._out = 0, self._out, None
+        if out is not None:
+            self._written = out.shards()
+            out.drop()

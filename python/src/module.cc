@@ -13,6 +13,7 @@
 #include "images.h"
 #include "indexed.h"
 #include "joins.h"
+#include "packed_fields.h"
 #include "python/binding/text.h"
 #include "samples.h"
 #include "spec.h"
@@ -145,6 +146,7 @@ NB_MODULE(_core, m) {
   p::bind_spec(m);
   p::bind_images(m);
   p::bind_samples(m);
+  p::bind_packed_fields(m);
   p::bind_indexed(m);
   p::bind_writer(m);
   m.def("job_place", &p::place);

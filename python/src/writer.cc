@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,11 +34,11 @@ class writer {
  public:
   writer(const std::string& pattern, std::int64_t most_count, std::uint64_t most_bytes,
          std::int64_t first_shard, bool overwrite)
-      : out_({.pattern = pattern,
-              .most_count = most_count,
-              .most_bytes = most_bytes,
-              .first_shard = first_shard,
-              .overwrite = overwrite}) {}
+      : out_(std::in_place, shard_writer_options{.pattern = pattern,
+                                                 .most_count = most_count,
+                                                 .most_bytes = most_bytes,
+                                                 .first_shard = first_shard,
+                                                 .overwrite = overwrite}) {}
 
   void write(const nb::str& name, const std::vector<std::pair<nb::str, nb::bytes>>& fields) {
     const std::string key = string_of(name);
@@ -52,29 +53,40 @@ class writer {
     }
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);
-    out_.write(key, views);
+    open().write(key, views);
   }
   nb::list close() {
     {
       const nb::gil_scoped_release without;
       const std::scoped_lock lock(guard_);
-      out_.close();
+      open().close();
     }
     return shards();
+  }
+  // Removes the shard that is not complete.
+  void drop() {
+    const nb::gil_scoped_release without;
+    const std::scoped_lock lock(guard_);
+    out_.reset();
   }
   nb::list shards() {
     std::vector<written_shard> now;
     {
       const nb::gil_scoped_release without;
       const std::scoped_lock lock(guard_);
-      now = out_.shards();
+      now = open().shards();
     }
     return list_of(now);
   }
 
  private:
-  std::mutex guard_;  // taken without the GIL
-  shard_writer out_;  // guarded
+  shard_writer& open() {
+    if (out_) return *out_;
+    throw failure(error(errc::usage, "this writer is closed").hint("make a new one"));
+  }
+
+  std::mutex guard_;                 // taken without the GIL
+  std::optional<shard_writer> out_;  // guarded; nullopt after drop()
 };
 
 }  // namespace
@@ -84,6 +96,7 @@ void bind_writer(nb::module_& to) {
       .def(nb::init<const std::string&, std::int64_t, std::uint64_t, std::int64_t, bool>())
       .def("write", &writer::write)
       .def("close", &writer::close)
+      .def("drop", &writer::drop)
       .def("shards", &writer::shards);
 }
 

@@ -56,6 +56,7 @@ class Indexed(Case):
             data.find("key", 5)
         key = data[7]["__key__"]
         self.assertEqual((data.find(key, "JPG"), data.find(key)), (7, 7))
+        self.assertEqual((key in data, "7" in data, 7 in data), (True, False, False))
 
     def test_errors(self):
         with self.assertRaises(mr.NotFoundError):
@@ -136,6 +137,8 @@ class Tools(Case):
                  "start_shard is '1'": lambda: mr.ShardWriter("a-%d.tar", start_shard="1"),
                  "cache is 5": lambda: mr.IndexedDataset("train.json", cache=5), "cache is 6": lambda: mr.samples(URLS, cache=6),
                  "report is 5": lambda: mr.samples(URLS, on_error=mr.skip(report=5)),
+                 "shards is a set, whose order .*; give a list: sorted": lambda: mr.samples({"train-000000.tar"}),
+                 "shards is {'a'": lambda: mr.samples({"a": 1}),
                  "'cls', a str.; give an extension and its bytes": lambda: mr.decode_field("cls", "7")}
         for said, call in wrong.items():
             with self.assertRaisesRegex(mr.UsageError, said):

@@ -1,7 +1,11 @@
 """millrace.ImageLoader and millrace.samples: batches, samples, errors."""
 
 import errno
+import gzip
+import importlib
 import io
+import json
+import math
 import os
 import pathlib
 import pickle
@@ -109,6 +113,10 @@ class Samples(Case):
         with mr.ShardWriter("bytes-%d.tar") as out:
             out.write(read)
         self.assertEqual(next(iter(mr.samples("bytes-0.tar")))["__key__"], "caf\udce9")
+        for name, refused in (("pattern", lambda: mr.ShardWriter(f"{folder}/%d.tar")), ("report", lambda: mr.skip(1, report=f"{folder}/r")),
+                              ("companion", lambda: mr.Join(f"{folder}/{{}}.tar")), ("fields", lambda: mr.samples(shard, fields="\udce9x"))):
+            with self.assertRaisesRegex(mr.UsageError, f"{name} is .*, which is not UTF-8 at "):
+                refused()
         made = tar("reserved.tar", "a.__key__", "a.jpg")
         with self.assertRaisesRegex(mr.DuplicateFieldError, "__key__, at reserved.tar byte 0, key a; give it another"):
             next(iter(mr.samples(made)))
@@ -118,8 +126,35 @@ class Samples(Case):
         self.assertEqual(mr.decode_field("json", b'{"a": [1]}'), {"a": [1]})
         self.assertEqual(mr.decode_field("txt", "\u00e9".encode()), "\u00e9")
         self.assertEqual(mr.decode_field("bin", b"\0\1"), b"\0\1")
-        with self.assertRaises(mr.BadFieldError):
-            mr.decode_field("cls", b"seven")
+        self.assertEqual(mr.decode_field("cls", b"%d" % 2**70), 2**70)
+        documents = (b'{"width": 1, "height": 2}', b'{"a": 18446744073709551616}', b'{"a": -9223372036854775809}', b'"\\ud800"', b"[]")
+        for text in documents:
+            self.assertEqual(repr(mr.decode_field("json", text)), repr(json.loads(text)))
+        self.assertEqual(repr(mr.decode_field("json.gz", gzip.compress(b"[NaN, -Infinity]"))), "[nan, -inf]")
+        # {"emb": b"\0\1", "n": nan, "l": [null, true, 2**64-1, -5, "\u00e9"]}, and a nested one
+        packed = (b"\x83\xa3emb\xc4\x02\x00\x01\xa1n\xcb\x7f\xf8" + bytes(6) + b"\xa1l\x95\xc0\xc3\xcf" + b"\xff" * 8 + b"\xfb\xa2\xc3\xa9")
+        self.assertEqual(repr(mr.decode_field("mp", packed)), repr({"emb": b"\0\1", "n": math.nan, "l": [None, True, 2**64 - 1, -5, "\u00e9"]}))
+        self.assertEqual(mr.decode_field("msgpack", b"\x81\xa1a\x92\x80\x90"), {"a": [{}, []]})
+        self.assertEqual(mr.decode_field("cbor", b"\xa1aa\x43abc"), {"a": b"abc"})
+        wrong = {"cls": b"seven", "json": b"{", "jsn": b"[" * 100_000, "mp": b"\xd4\x05\x00", "msg": b"\x91", "cbor": b"\xff", "npy": b"\x93NUMPY",
+                 "npz": b"PK", "txt": b"\xff", "txt.gz": b"no gzip"}
+        for name, damaged in wrong.items():
+            with self.assertRaises(mr.BadFieldError, msg=name) as caught:
+                mr.decode_field(name, damaged)
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_arrays_that_only_numpy_has_are_read_by_it(self):
+        numpy = importlib.import_module("numpy")
+        for made in (numpy.arange(6).reshape(2, 3).T, numpy.array(["a", "bc"]), numpy.array([1.5], ">f4"), numpy.array(3),
+                     numpy.array([(1, 2.0)], "i4,f8"), numpy.array(["2026-01-01"], "datetime64[D]")):
+            out = io.BytesIO()
+            numpy.save(out, made)
+            got = mr.decode_field("npy", out.getvalue())
+            self.assertEqual((got.dtype, got.shape, got.tolist()), (made.dtype, made.shape, made.tolist()))
+        out = io.BytesIO()
+        numpy.save(out, numpy.array([object()]), allow_pickle=True)
+        with self.assertRaisesRegex(mr.BadFieldError, "not npy: .*pickle"):
+            mr.decode_field("npy", out.getvalue())
 
 
 class Errors(Case):

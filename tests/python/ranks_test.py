@@ -102,6 +102,15 @@ class Steps(Case):
                 for said, _ in ended:
                     self.assertIn("UserWarning: the ranks read the same shards, but not as one job (bad_state: ", said)
 
+    def test_lists_in_different_orders_are_told(self):
+        _, ended = self.ranks(2, """
+            shards = [f"train-{i:06}.tar" for i in (0, 1, 2, 3)][::1 - 2 * rank]
+            for batch in mr.Lockstep(mr.ImageLoader(shards, 50, size=16, label="none", threads=1)):
+                step(batch)
+            """)
+        for said, _ in ended:
+            self.assertIn("UserWarning: the ranks list the same shards in different orders: ", said)
+
     def test_a_rank_that_is_killed_ends_the_others(self):
         _, ended = self.ranks(2, """
             import os

@@ -99,6 +99,21 @@ class Loaders(Case):
         with wds.WebLoader([1, 2, 3], batch_size=None, collate_fn=lambda item: None) as loader:
             self.assertEqual(list(loader), [None] * 3)
 
+    def test_a_loop_is_of_the_process_that_began_it(self):
+        out, _ = self.run_program("""
+            import millrace.webdataset as wds
+            loop = iter(wds.WebLoader(range(100), batch_size=None, prefetch_factor=1))
+            next(loop)
+            if not os.fork():
+                try:
+                    list(loop)
+                except mr.UsageError as e:
+                    print(e, flush=True)
+                os._exit(0)
+            os.wait()
+            """)
+        self.assertIn("the thread of this loop is in the process that was forked; begin a loop in each process", out)
+
     def test_the_length_of_a_loader(self):
         def length(batch_size, drop_last=False):
             return len(wds.WebLoader(range(10), batch_size=batch_size, collate_fn=len, drop_last=drop_last))

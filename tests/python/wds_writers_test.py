@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import sys
 import tarfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -37,6 +38,70 @@ class Writers(Case):
             read, = original.WebDataset(name, shardshuffle=False).decode()
             self.assertEqual((read["__key__"], read["txt"], read["cls"], read["json"], read["bin"], read["npy"].tolist()),
                              ("a/b", "t", 3, {"x": 1}, b"\1", [0, 1, 2]))
+
+    def test_what_cannot_be_encoded_names_its_field_and_its_sample(self):
+        wrong = ({"txt": None}, {"json": {1, 2}}, {"json": {"n": numpy.int64(1)}}, {"txt": "\ud800"}, {"pyd": lambda: 0}, {"cls": object()})
+        for made in wds.TarWriter("wrong.tar"), wds.ShardWriter("wrong-%d.tar"), mr.ShardWriter("mine-%d.tar"):
+            with made as out:
+                for fields in wrong[:-1] if made.__module__.endswith("webdataset.writer") else wrong:
+                    with self.assertRaisesRegex(mr.Error, rf"'{next(iter(fields))}'.*key k7"):
+                        out.write({"__key__": "k7", **fields})
+                out.write({"__key__": "good", "cls": numpy.int64(3)})
+        for shard in "wrong.tar", "wrong-0.tar", "mine-0.tar":
+            self.assertEqual([(s["__key__"], s["cls"]) for s in mr.samples(shard)], [("good", b"3")])
+        with self.assertRaisesRegex(mr.UsageError, "'txt.gz' .*not compressed, key a; compress it"):
+            mr.ShardWriter("gz-%d.tar").write({"__key__": "a", "txt.gz": "text"})
+        with self.assertRaisesRegex(mr.UsageError, "__key__ is .*half a character at 1"):
+            mr.ShardWriter("half-%d.tar").write({"__key__": "a\ud800", "txt": "a"})
+        for wrong_name in ({"__key__": b"k", "txt": "a"}, {"txt": "a"}, {"__key__": "k", 5: "a"}):
+            with self.assertRaises(mr.UsageError), wds.TarWriter("names.tar") as out:
+                out.write(wrong_name)
+
+    def test_arguments_are_looked_at_before_the_file(self):
+        pathlib.Path("kept.tar").write_bytes(b"kept")
+        for options in ({"compress": "zst"}, {"format": "tar"}, {"format": 77}, {"encoder": "3"}):
+            with self.assertRaisesRegex(mr.UsageError, f"{next(iter(options))} is "):
+                wds.TarWriter("kept.tar", **options)
+        self.assertEqual(pathlib.Path("kept.tar").read_bytes(), b"kept")
+        with self.assertRaisesRegex(mr.UsageError, "post is '3'"):
+            wds.ShardWriter("kept-%d.tar", post="3")
+
+    def test_threads_share_a_writer(self):
+        for make in (lambda: wds.TarWriter("threads.tar")), (lambda: wds.ShardWriter("threads-%d.tar", maxcount=50)):
+            with make() as out:
+                def write(of, out=out):
+                    for i in range(100):
+                        out.write({"__key__": f"k{of}-{i:03}", "a": b"a", "b": b"b" * i})
+                threads = [threading.Thread(target=write, args=(of,)) for of in range(4)]
+                for one in threads:
+                    one.start()
+                for one in threads:
+                    one.join()
+            if isinstance(out, wds.ShardWriter):
+                self.assertEqual((out.fname, out.count, out.total), ("threads-7.tar", 50, 400))
+        for shards in "threads.tar", "threads-{0..7}.tar":
+            got = [(s["__key__"], len(s["a"]), len(s["b"])) for s in mr.samples(shards)]
+            self.assertEqual(sorted(got), [(f"k{of}-{i:03}", 1, i) for of in range(4) for i in range(100)])
+
+    def test_a_generator_that_is_left_completes_its_shard(self):
+        def rows():
+            with mr.ShardWriter("left-off-%d.tar") as out:
+                for i in range(10):
+                    out.write({"__key__": f"k{i}", "txt": "x"})
+                    yield i
+        for i in rows():
+            if i == 4:
+                break
+        self.assertEqual(sum(1 for _ in mr.samples("left-off-0.tar")), 5)
+
+    def test_views_are_written_whole(self):
+        numbers = memoryview(numpy.arange(3, dtype="i4"))
+        for out in wds.TarWriter("views.tar", encoder=False), wds.ShardWriter("views-%d.tar", encoder=False):
+            with out:
+                out.write({"__key__": "a", "bin": numbers})
+                self.assertEqual(getattr(out, "size", 12), 12)
+        for name in "views.tar", "views-0.tar":
+            self.assertEqual(next(iter(mr.samples(name)))["bin"], bytes(numbers))
 
     def test_shards_are_counted_as_there(self):
         for options in ({"maxcount": 4}, {"maxsize": 30}, {"maxcount": 2.5, "start_shard": 3}, {"maxsize": float("inf")}):

@@ -306,7 +306,7 @@ class Chains(Case):
                            ([0, 0], "are all 0; give a number above 0")):
             with self.assertRaisesRegex(mr.UsageError, why):
                 wds.RandomMix([a, b], probs)
-        with self.assertRaisesRegex(mr.UsageError, r"rsample\(50\); give a probability from 0 to 1"):
+        with self.assertRaisesRegex(mr.UsageError, "p of rsample is 50; p of rsample takes 0 to 1"):
             a.rsample(50)
 
     def test_bad_samples_go_to_the_handlers(self):

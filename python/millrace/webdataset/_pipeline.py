@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -262,8 +260,7 @@ class WebDataset(DataPipeline):
         del detshuffle, verbose
         unknown = sorted(others.keys() - {"select_files", "rename_files"})
         if unknown:
-            near = difflib.get_close_matches(unknown[0], [*inspect.signature(WebDataset).parameters], 1)
-            raise TypeError(f"WebDataset() has no argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+            raise errors.no_argument(WebDataset, unknown[0])
         if others:
             raise errors.not_offered(f"WebDataset({', '.join(others)}=...)", _INSTEAD_OF_FILES)
         if cache_size not in (-1, 0):

@@ -53,10 +53,12 @@ class _Ahead:
         while True:
             if self._stop.is_set():
                 raise errors.usage("another loop over this loader has begun, or it is closed", "make a WebLoader for each of loops at once")
+            lives = self._thread.is_alive()
             try:
                 return self._made.get(timeout=0.1)
             except queue.Empty:
-                continue
+                if not lives:
+                    raise errors.usage("the thread of this loop is in the process that was forked", "begin a loop in each process") from None
 
     def __iter__(self) -> Iterator[Any]:
         if not self._stop.is_set():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
 
 from .. import _core, errors
+from .._fields import of_sample, value_of
 from ._errors import DecodingError, as_theirs
 
 # Called with ".EXTENSION" and the bytes: a value, None for the next decoder, or Continue.
@@ -50,7 +51,7 @@ def gzfilter(key: str, data: bytes) -> Optional[Continue]:
 def basichandlers(key: str, data: bytes) -> Any:
     """A decoder of texts, numbers, JSON and arrays by their extension; pickles stay bytes."""
     last = _last(key)
-    return _core.decode_field(last, data) if last in _VALUES else None
+    return value_of(last, data) if last in _VALUES else None
 
 
 class ImageHandler:
@@ -135,10 +136,12 @@ class Decoder:
             return self.decode1(name, content)
         except Exception as error:
             url, key = sample.get("__url__"), sample.get("__key__")
-            if isinstance(error, errors.Error) and (made := as_theirs(error)) is not error:
-                made.url, made.key = url or "", key or ""
-                made.__dict__.update(k=name, sample=sample)
-                raise made from error
+            if isinstance(error, errors.Error):
+                named = of_sample(error, name, url or "", key or "")
+                made = as_theirs(named)
+                if made is not named:
+                    made.__dict__.update(k=name, sample=sample)
+                    raise made from error
             raise DecodingError(url, key, name, sample) from error
 
     def decode1(self, key: str, data: bytes) -> Any:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Optional, Union
 
-from .. import errors
-from ._collation import batched, default_collation_fn, unbatched  # noqa: F401
+from .._numbers import share
+from . import _collation
 from .handlers import Handler, reraise_exception
 
 Items = Iterator[Any]
+batched, unbatched, default_collation_fn = _collation.batched, _collation.unbatched, _collation.default_collation_fn
 
 
 def _handled(items: Items, function: Callable[[Any], Any], handler: Handler, skips_none: bool = False) -> Items:
@@ -190,9 +191,7 @@ class rsample:
     """Keeps each item with probability p."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p <= 1:
-            raise errors.usage(f"rsample({p!r})", "give a probability from 0 to 1")
-        self.p = p
+        self.p = share("p of rsample", p, 1)
 
     def __call__(self, items: Items) -> Items:
         return (item for item in items if random.random() < self.p)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import gzip
-import inspect
 import io
 import json
 import math
@@ -12,6 +10,7 @@ import os
 import pickle
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Callable
 from typing import IO, Any, Optional, Union
@@ -20,7 +19,7 @@ from .. import errors
 from . import tenbin
 from .._numbers import path, whole
 from ._urls import expand_urls
-from ..writer import Closing, ShardWriter as _ShardWriter
+from ..writer import Closing, ShardWriter as _ShardWriter, of_field
 
 _NUMBERS = frozenset("cls cls2 class count index inx id".split())
 _IMAGES = {"jpg": "JPEG", "jpeg": "JPEG", "img": "JPEG", "image": "JPEG", "png": "PNG", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM",
@@ -126,19 +125,23 @@ def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, 
     """The fields of a sample as bytes, encoded."""
     if callable(encoder):
         sample, encoder = encoder(sample), False
-    if "__key__" not in sample:
-        raise errors.usage("a sample without '__key__'", 'write {"__key__": "n0001", "jpg": image}')
+    if not isinstance(sample.get("__key__"), str):
+        raise errors.usage("a sample without a '__key__' that is a text", 'write {"__key__": "n0001", "jpg": image}')
+    key = sample["__key__"]
     made = {}
     for name, value in sample.items():
+        if not isinstance(name, str):
+            raise errors.usage(f"the extension {name!r} of sample '{key}'", "extensions are texts")
         if name.startswith("_"):
             if keeps and name != "__key__":
                 made[name] = value.encode() if isinstance(value, str) else value
         else:
-            made[name] = value if not encoder else encoded(name, value, encoder if isinstance(encoder, dict) else None)
+            made[name] = value if not encoder else of_field(
+                key, name, lambda: encoded(name, value, encoder if isinstance(encoder, dict) else None))
     for name, value in made.items():
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise errors.usage(f"a field '{name}' of type {type(value).__name__}", "encode it to bytes")
-    return made
+            raise errors.error("usage", f"a field '{name}' of type {type(value).__name__}", key=key, hint="encode it to bytes")
+    return {name: bytes(value) for name, value in made.items()}  # of a memoryview len() may count larger elements
 
 
 # What the members of a ShardWriter's shards have: each may be given as it is.
@@ -151,8 +154,7 @@ def _check_options(pattern: str, options: dict[str, Any]) -> None:
     """Refuses what shards of a ShardWriter are not, with the line for one by TarWriter."""
     unknown = sorted(options.keys() - _AS_WRITTEN.keys())
     if unknown:
-        near = difflib.get_close_matches(unknown[0], [*inspect.signature(ShardWriter).parameters, *_AS_WRITTEN], 1)
-        raise TypeError(f"ShardWriter() has no argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        raise errors.no_argument(ShardWriter, unknown[0], _AS_WRITTEN)
     other = {name: "opener" if name == "opener" else repr(value) for name, value in options.items() if value not in _AS_WRITTEN[name]}
     shown = ", ".join(f"{name}={'...' if name == 'opener' else value}" for name, value in other.items())
     if other or pattern.endswith(("gz", "bz2", "xz")):
@@ -168,6 +170,12 @@ def _name(pattern: str, number: int) -> str:
         return pattern % number if "%" in pattern else expand_urls(pattern)[number]
     except (IndexError, TypeError, ValueError):
         return ""
+
+
+def _checked(encoder: Any) -> Encoder:
+    if encoder is not None and not isinstance(encoder, (bool, dict)) and not callable(encoder):
+        raise errors.usage(f"encoder is {encoder!r}", "give True, False, functions by extension, or a function of the sample")
+    return encoder  # type: ignore[no-any-return]
 
 
 def _most(name: str, value: Any) -> int:
@@ -191,6 +199,8 @@ class ShardWriter(Closing):
         others: options of TarWriter, as these shards have them: mtime=0, user="bigdata", ...; others are refused.
     """
 
+    _leaves_out = True
+
     def __init__(self, pattern: Union[str, "os.PathLike[str]"], maxcount: float = 100_000, maxsize: float = 3e9,
                  post: Optional[Callable[[str], None]] = None, start_shard: int = 0, verbose: int = 1,
                  opener: None = None, encoder: Encoder = True, **others: Any) -> None:
@@ -199,21 +209,25 @@ class ShardWriter(Closing):
         _check_options(name, {"opener": opener, **others})
         self._maxcount, self._maxsize = _most("maxcount", maxcount), _most("maxsize", maxsize)
         self._out = _ShardWriter(name, max_count=self._maxcount, max_size=self._maxsize, start_shard=start_shard, overwrite=True)
-        self._encoder, self._post, self._posted = encoder, post, 0
+        if post is not None and not callable(post):
+            raise errors.usage(f"post is {post!r}", "give a function of the shard's path")
+        self._encoder, self._post, self._posted = _checked(encoder), post, 0
         self._pattern, self._first, self._at = name, start_shard, 0
         self._count, self._size, self._total = 0, 0, 0
+        self._guard = threading.Lock()
         self._must_be_closed(name)
         self._out._process = 0  # it is closed with this one, which calls `post`
 
     def write(self, sample: dict[str, Any]) -> None:
         """Writes a dict with "__key__" and fields."""
         fields = _fields(sample, self._encoder)
-        ends_shard = self._count >= self._maxcount or self._size >= self._maxsize
-        self._out.write({"__key__": sample["__key__"], **fields})
-        if ends_shard:
-            self._at, self._count, self._size = self._at + 1, 0, 0
-        self._count, self._total = self._count + 1, self._total + 1
-        self._size += sum(map(len, fields.values()))
+        with self._guard:
+            ends_shard = self._count >= self._maxcount or self._size >= self._maxsize
+            self._out.write({"__key__": sample["__key__"], **fields})
+            if ends_shard:
+                self._at, self._count, self._size = self._at + 1, 0, 0
+            self._count, self._total = self._count + 1, self._total + 1
+            self._size += sum(map(len, fields.values()))
         if ends_shard:
             self._tell()
 
@@ -265,12 +279,15 @@ class ShardWriter(Closing):
     def __enter__(self) -> "ShardWriter":
         return self
 
-    def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None or kind is GeneratorExit:
             self.close()
         else:
-            self._process = 0
-            self._out.__exit__(kind, *rest)
+            self._drop()
+
+    def _drop(self) -> None:
+        self._process = 0
+        self._out._drop()
 
 
 _INSTEAD = {"next_stream": "`with wds.TarWriter('train-000000.tar') as out:` for each shard, or give maxcount", "finish": "close()",
@@ -294,7 +311,14 @@ class TarWriter(Closing):
                  mode: int = 0o444, compress: Union[bool, str, None] = None, encoder: Encoder = True, keep_meta: bool = False,
                  mtime: Optional[float] = 0, format: Any = None) -> None:
         name = os.fspath(fileobj) if isinstance(fileobj, (str, os.PathLike)) else ""
-        kind = next((k for k in ("gz", "bz2", "xz") if name.endswith(k)), "") if compress is None else compress
+        self._encoder = _checked(encoder)
+        packed = next((k for k in ("gz", "bz2", "xz") if name.endswith(k)), "") if compress is None else compress
+        kind = {True: "gz", False: ""}.get(packed, packed)  # type: ignore[call-overload]
+        if kind not in ("", "gz", "bz2", "xz"):
+            raise errors.usage(f"compress is {compress!r}", "give True, False, 'gz', 'bz2' or 'xz'")
+        form = getattr(tarfile, format, format) if isinstance(format, str) else format
+        if form not in (None, tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            raise errors.usage(f"format is {format!r}", "give one of tarfile, such as tarfile.PAX_FORMAT")
         self._own: Optional[IO[bytes]] = None
         self._command: "Optional[subprocess.Popen[bytes]]" = None
         if name.startswith("pipe:"):
@@ -307,21 +331,23 @@ class TarWriter(Closing):
             raise errors.not_offered(f"TarWriter('{name}')", "'pipe:COMMAND', or a path and a command that copies it")
         elif name:
             self._own = open(name, "wb")
-        form = getattr(tarfile, format) if isinstance(format, str) else format
         self._format: int = tarfile.USTAR_FORMAT if form is None else form
         self._tar = tarfile.open(fileobj=self._own or fileobj, format=self._format,  # type: ignore[call-overload]
-                                 mode=f"w|{'gz' if kind is True else kind or ''}")
+                                 mode=f"w|{kind}")
         self._user, self._group, self._mode, self._mtime = user, group, mode, mtime
-        self._encoder, self._keeps = encoder, keep_meta
+        self._keeps = keep_meta
+        self._guard = threading.Lock()
         self._must_be_closed(name or repr(fileobj))
 
     def write(self, sample: dict[str, Any]) -> int:
         """Writes a dict with "__key__" and fields. Returns the bytes of its fields."""
+        self._check_process()
         fields = _fields(sample, self._encoder, self._keeps)
-        members = [(self._member(sample["__key__"], extension, len(content)), content) for extension, content in sorted(fields.items())]
-        for (member, form), content in members:
-            self._tar.format = form
-            self._tar.addfile(member, io.BytesIO(content))
+        with self._guard:
+            members = [(self._member(sample["__key__"], extension, len(content)), content) for extension, content in sorted(fields.items())]
+            for (member, form), content in members:
+                self._tar.format = form
+                self._tar.addfile(member, io.BytesIO(content))
         return sum(map(len, fields.values()))
 
     def _member(self, key: str, extension: str, size: int) -> tuple[tarfile.TarInfo, int]:
@@ -351,6 +377,14 @@ class TarWriter(Closing):
         command, self._command = self._command, None
         if command is not None and command.wait() != 0:
             raise errors.error("io_failed", f"'pipe:{command.args!s}' ended with code {command.returncode}")
+
+    def _before_fork(self) -> None:
+        if self._own is not None and not self._own.closed:
+            self._own.flush()
+
+    def _after_fork_in_child(self) -> None:
+        if self._process and self._own is not None:
+            self._tar.fileobj.closed = True  # type: ignore[union-attr,misc]  # of tarfile: nothing more is written
 
     def __enter__(self) -> "TarWriter":
         return self

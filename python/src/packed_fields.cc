@@ -1,0 +1,106 @@
+#include "packed_fields.h"
+
+#include <fmt/format.h>
+#include <millrace/error.h>
+#include <millrace/sample.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace millrace::python {
+namespace {
+
+nb::object text_in(const std::string& utf8) {
+  auto made =
+      nb::steal(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "strict"));
+  if (!made.is_valid()) nb::raise_python_error();
+  return made;
+}
+
+// Builds the value of a document from its events.
+class built_value final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return put(nb::none()); }
+  bool boolean(bool is) override { return put(nb::bool_(is)); }
+  bool number_integer(std::int64_t is) override { return put(nb::int_(is)); }
+  bool number_unsigned(std::uint64_t is) override { return put(nb::int_(is)); }
+  bool number_float(double is, const std::string& /*as_written*/) override {
+    return put(nb::float_(is));
+  }
+  bool string(std::string& is) override { return put(text_in(is)); }
+  bool binary(nlohmann::json::binary_t& is) override {
+    if (is.has_subtype()) {
+      throw failure(error(errc::bad_field, fmt::format("a value of the extension type {}",
+                                                       static_cast<std::int8_t>(is.subtype())))
+                        .hint("decode its bytes, by msgpack.unpackb() for one"));
+    }
+    return put(nb::bytes(static_cast<const void*>(is.data()), is.size()));
+  }
+  bool key(std::string& is) override {
+    keys_.push_back(text_in(is));
+    return true;
+  }
+  bool start_object(std::size_t /*items*/) override { return open(nb::dict()); }
+  bool start_array(std::size_t /*items*/) override { return open(nb::list()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::json::exception& /*why*/) override {
+    return false;
+  }
+
+  nb::object take() { return std::move(root_); }
+
+ private:
+  bool put(nb::object one) {
+    if (open_.empty()) {
+      root_ = std::move(one);
+    } else if (nb::isinstance<nb::list>(open_.back())) {
+      nb::borrow<nb::list>(open_.back()).append(one);
+    } else {
+      open_.back()[keys_.back()] = one;
+      keys_.pop_back();
+    }
+    return true;
+  }
+  bool open(nb::object one) {
+    open_.push_back(std::move(one));
+    return true;
+  }
+  bool close() {
+    nb::object done = std::move(open_.back());
+    open_.pop_back();
+    return put(std::move(done));
+  }
+
+  nb::object root_;
+  std::vector<nb::object> open_;
+  std::vector<nb::object> keys_;  // of the objects that are open, each once a value follows
+};
+
+nb::object packed_value(const std::string& extension, const nb::bytes& content) {
+  const std::string_view text(static_cast<const char*>(content.data()), content.size());
+  decode_field(extension, bytes::unowned(text)).value();  // bounds its depth and its memory
+  using input = nlohmann::json::input_format_t;
+  built_value out;
+  const input format = extension == "cbor" ? input::cbor : input::msgpack;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &out, format)) {
+    throw failure(error(errc::bad_field, "not " + extension));
+  }
+  return out.take();
+}
+
+}  // namespace
+
+void bind_packed_fields(nb::module_& to) {
+  to.def("packed_value", &packed_value, nb::arg("extension"), nb::arg("content"));
+}
+
+}  // namespace millrace::python
