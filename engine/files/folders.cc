@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -102,6 +103,8 @@ result<std::string> read_whole_file(const std::string& path, std::size_t most_by
   try {
     return read_to_end(file, path, most_bytes);
   } catch (const std::bad_alloc&) {
+    return out_of_memory().at(path);
+  } catch (const std::length_error&) {  // of a string: a sparse file of all the bytes there can be
     return out_of_memory().at(path);
   }
 }

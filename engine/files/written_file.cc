@@ -367,9 +367,9 @@ void check_is_path(const std::string& path, std::string_view noun) {
            strncasecmp(path.data(), scheme.data(), scheme.size()) == 0;
   };
   if (path == "-") {
-    throw failure(error(errc::usage, fmt::format("the {} would be a file named '-'", noun))
+    throw failure(error(errc::usage, fmt::format("the {} has '-' as its name", noun))
                       .at(path)
-                      .hint("name a path, such as /dev/stdout, or write ./- where that is meant"));
+                      .hint("name a file, or write ./- where that is meant"));
   }
   if (begins_with("file:")) {
     throw failure(

@@ -6,6 +6,7 @@
 
 #include "engine/files/file_system.h"
 #include "engine/files/folders.h"
+#include "engine/host/log.h"
 #include "engine/threads/blocking.h"
 
 namespace millrace {
@@ -13,6 +14,7 @@ namespace millrace {
 result<std::string> read_secret_file(const std::string& path, std::string_view what) {
   errno = 0;  // which a folder leaves unset
   const auto content = read_whole_file(path, most_of_secret_file);
+  if (!content && content.error().kind() == errc::too_large) return content.error();
   if (!content) {
     error why(errc::not_allowed, fmt::format("cannot read {}", what));
     why.at(shown_file(path)).cause(errno);
@@ -24,6 +26,15 @@ result<std::string> read_secret_file(const std::string& path, std::string_view w
     return error(errc::not_allowed, fmt::format("the file of {} is empty", what)).at(path);
   }
   return text.substr(first, text.find_last_not_of(" \t\r\n") + 1 - first);
+}
+
+std::string optional_secrets(const std::string& path) {
+  auto content = read_whole_file(path, most_of_secret_file);
+  if (content) return *std::move(content);
+  if (content.error().kind() != errc::not_found) {
+    log_notice(fmt::format("{}; nothing is taken from it", content.error().message()));
+  }
+  return {};
 }
 
 awaitable<result<std::string>> secret_in_file(std::string path, std::string what) {

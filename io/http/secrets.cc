@@ -42,8 +42,7 @@ class netrc_secret final : public request_signer {
 
  private:
   http_fields login() const {
-    const auto content = read_whole_file(file_, most_of_secret_file);
-    const auto found = content ? netrc_login(*content, host_) : std::nullopt;
+    const auto found = netrc_login(optional_secrets(file_), host_);
     return found ? basic(found->user + ":" + found->password) : http_fields{};
   }
 

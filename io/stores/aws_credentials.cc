@@ -8,7 +8,6 @@
 
 #include "engine/base/json_tree.h"
 #include "engine/base/words.h"
-#include "engine/files/folders.h"
 #include "engine/threads/blocking.h"
 #include "io/http/ask.h"
 #include "io/http/secret_file.h"
@@ -18,11 +17,6 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t renewed_before_s = 300;
-
-std::map<std::string, std::map<std::string, std::string>> profiles_in(const std::string& path) {
-  const auto content = read_whole_file(path, most_of_secret_file);
-  return parse_profiles(content ? *content : "");
-}
 
 // Parses an answer of the container or instance endpoint.
 result<std::optional<aws_credentials>> parse_credentials(const std::string& text, const url& from) {
@@ -124,8 +118,10 @@ awaitable<void> aws_credential_chain::read_profiles() {
   };
   const std::string credentials = path("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
   const std::string config = path("AWS_CONFIG_FILE", "/.aws/config");
-  profiles_ =
-      co_await blocking([&] { return std::vector{profiles_in(credentials), profiles_in(config)}; });
+  profiles_ = co_await blocking([&] {
+    return std::vector{parse_profiles(optional_secrets(credentials)),
+                       parse_profiles(optional_secrets(config))};
+  });
 }
 
 std::string aws_credential_chain::profile_value(const std::string& name) const {
