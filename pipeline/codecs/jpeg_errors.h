@@ -98,7 +98,7 @@ inline bool may_be_of_image(j_common_ptr c) {
 // levels are notes, at least one for each marker.
 inline void on_message(j_common_ptr c, int level) {
   const int code = c->err->msg_code;
-  if (level >= 0) {
+  if (level >= 0 && code != JTRC_RST) {  // a restart marker is not kept
     auto& left = reinterpret_cast<error_handler*>(c->err)->notes_left;
     if (left == 1) give_up(c, "more than %d markers", most_kept_markers);
     if (left > 0) --left;

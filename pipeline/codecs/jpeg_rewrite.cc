@@ -46,7 +46,6 @@ struct coefficient_reader {
       jpeg_read_header(&c, TRUE);
     });
     if (!header) return failed();
-    handler.notes_left = 0;
     const std::uint64_t pixels = std::uint64_t{c.image_width} * c.image_height;
     if (pixels > limits.max_pixels) {
       return error(errc::too_large,

@@ -338,6 +338,8 @@ class Pack(unittest.TestCase):
             done = run("millrace", "pack", folder / "tree", "-o", folder / "s-%d.tar", "--resize", 48)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stdout, r"scaled down: \d+ JPEGs, .* before and .* now, .* 1 cannot be decoded")
+            done = run("millrace", "pack", folder / "tree", "-o", folder / "q-%d.tar", "--quality", 48)
+            self.assertEqual((done.returncode, "--quality requires --resize" in done.stderr), (2, True), done.stderr)
             with tarfile.open(folder / "s-0.tar") as tar:
                 self.assertEqual(tar.extractfile("a/broken.jpg").read(), b"\xff\xd8 no image")
             self.assertLess((folder / "s-0.tar").stat().st_size, (folder / "f-0.tar").stat().st_size)
