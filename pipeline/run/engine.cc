@@ -21,6 +21,10 @@ engine::engine(const engine_options& options)
         if (core->is_of_this_process()) delete core;
       }) {}
 
+engine::~engine() {
+  if (core_->is_of_this_process()) detail::run_base::end_left(*core_);
+}
+
 loader<sample> engine::run(const lane_plan<sample>& what, const std::stop_token& stop) {
   return run(interleaved(what), stop);
 }

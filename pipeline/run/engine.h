@@ -24,19 +24,19 @@ namespace millrace {
 // after its last item. Two empty loops in a row are the end of the data, unless a stage leaves out
 // all of an epoch, or the ranks that are resumed were in different epochs.
 //
-// One consumer thread; stats(), counts() and stop() from any thread while the loader lives. Errors
-// are thrown as `failure`, including no_memory if the host refuses memory; std::bad_alloc if there
-// is not even memory to report that. Items hold memory of the budget: release them, or earlier
-// stages wait.
+// One consumer thread: a call during another one throws `failure` (usage); stats(), counts() and
+// stop() from any thread while the loader lives. Errors are thrown as `failure`, including
+// no_memory if the host refuses memory; std::bad_alloc if there is not even memory to report that.
+// Items hold memory of the budget: release them, or earlier stages wait.
 //
-// The destructor stops the run and waits for it, on the consumer's thread. On an I/O thread of its
-// engine, which would wait for itself, it logs a notice and leaves the run's memory until the
-// process ends. A loader may outlive its engine, and items may outlive both. Functions and stages
-// of a plan run on the engine's threads, where next() of another loader of the same engine throws
-// `failure` (usage), because it would wait for the thread that it is on: give that loader an engine
-// of its own. In a forked child next() throws `failure` (usage), stop() does nothing, and the
-// destructor leaves everything to the parent; items may be released there, but their memory stays
-// mapped.
+// The destructor stops the run and waits for it, on the consumer's thread. On a thread of its
+// engine, which would wait for itself, it logs a notice, and the run, stopped, ends when a loader
+// of the engine is made or destroyed elsewhere, or the engine is. A loader may outlive its engine,
+// and items may outlive both. Functions and stages of a plan run on the engine's threads, where
+// next() and save() of a loader of the same engine, also of their own, throw `failure` (usage),
+// because they would wait for the thread that they are on: give that loader an engine of its own.
+// In a forked child next() throws `failure` (usage), stop() does nothing, and the destructor leaves
+// everything to the parent; items may be released there, but their memory stays mapped.
 template <class T>
 class loader {
  public:
@@ -44,12 +44,7 @@ class loader {
   loader(loader&&) noexcept = default;
   loader& operator=(loader&&) noexcept = delete;
   ~loader() {
-    if (!run_) return;
-    if (run_->may_close()) {
-      run_->close();
-    } else {
-      static_cast<void>(run_.release());
-    }
+    if (run_ && !run_->close_or_leave()) static_cast<void>(run_.release());
   }
 
   // The next item; nullopt at the end of an epoch. The next call then begins the next epoch, or
@@ -157,7 +152,7 @@ class engine {
   // kernel refuses io_backend::uring; what add_sources throws; the system's error if it refuses a
   // thread.
   explicit engine(const engine_options& options = {});
-  ~engine() = default;
+  ~engine();
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 

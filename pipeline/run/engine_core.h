@@ -16,6 +16,8 @@
 
 namespace millrace::detail {
 
+class run_base;
+
 // Sets the number of threads used in an engine's pool to what its consumers need. Any thread.
 class pool_governor {
  public:
@@ -51,6 +53,10 @@ struct engine_core {
   std::unique_ptr<runtime> threads;
   std::unique_ptr<pool_governor> governor;  // null: the pool has a fixed number of threads
   std::vector<source_registry> registries;  // one for each I/O thread
+  // The runs that were destroyed where nobody can wait for their end, each with the next one. They
+  // keep the core alive: run_base::end_left().
+  std::mutex left_mutex;
+  std::unique_ptr<run_base> left;  // guarded by left_mutex
 
  private:
   pid_t process_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <boost/asio/post.hpp>
 #include <future>
 #include <mutex>
 #include <utility>
@@ -73,8 +74,10 @@ struct run_base::inside {
   std::optional<std::stop_callback<set_flag>> flag_registration;
   std::optional<on_stop> stop_registration;
 
-  // Whether owner_of_this_thread() is an I/O thread of the engine.
-  bool is_io_thread(const void* owner) const noexcept;
+  std::unique_ptr<run_base> next_left;  // guarded by the core's left_mutex
+
+  // Whether the calling thread is one of the engine's.
+  bool is_own_thread() const noexcept;
   void check_may_wait() const;
   // Spine.
   void give_answer(outcome how) noexcept;
@@ -98,6 +101,7 @@ run_base::run_base(std::shared_ptr<engine_core> core) {
   inside_->context = make_context();
   check_process();
   inside_->check_may_wait();
+  end_left(*inside_->core);
 }
 
 run_base::~run_base() = default;
@@ -106,14 +110,35 @@ bool run_base::is_of_this_process() const {
   return inside_->core->is_of_this_process();
 }
 
-bool run_base::may_close() noexcept {
+bool run_base::close_or_leave() noexcept {
   if (!is_of_this_process()) return false;
-  if (!inside_->is_io_thread(owner_of_this_thread())) return true;
+  engine_core& core = *inside_->core;
+  if (!inside_->is_own_thread()) {
+    close();
+    end_left(core);
+    return true;
+  }
   stop();
   log_notice(
-      "a loader was destroyed by a function or a stage on an I/O thread of its engine: its run is "
-      "stopped, and its memory kept until the process ends");
+      "a loader was destroyed by a function or a stage on a thread of its engine, which cannot "
+      "wait for its end: it is stopped, and ends when a loader of the engine is made or destroyed "
+      "elsewhere, or the engine is");
+  const std::scoped_lock lock(core.left_mutex);
+  inside_->next_left = std::move(core.left);
+  core.left.reset(this);
   return false;
+}
+
+void run_base::end_left(engine_core& core) noexcept {
+  const auto one = [&] {
+    const std::scoped_lock lock(core.left_mutex);
+    std::unique_ptr<run_base>* at = &core.left;
+    while (*at && (*at)->inside_->is_called) at = &(*at)->inside_->next_left;
+    if (!*at || (*at)->inside_->is_own_thread()) return std::unique_ptr<run_base>();
+    std::unique_ptr<run_base> next = std::move((*at)->inside_->next_left);
+    return std::exchange(*at, std::move(next));
+  };
+  while (const auto left = one()) left->close();
 }
 
 run_context& run_base::context() const {
@@ -190,20 +215,18 @@ void run_base::check_not_begun() const {
                     .hint("run the plan again, and restore the new loader first"));
 }
 
-bool run_base::inside::is_io_thread(const void* owner) const noexcept {
+bool run_base::inside::is_own_thread() const noexcept {
   runtime& threads = *core->threads;
-  for (int i = 0; i < threads.io_threads(); ++i) {
-    if (owner == &threads.io(i)) return true;
-  }
-  return false;
+  const void* const here = owner_of_this_thread();
+  if (here == nullptr) return false;
+  bool is_own = here == &threads.cpu();
+  for (int i = 0; i < threads.io_threads(); ++i) is_own = is_own || here == &threads.io(i);
+  return is_own;
 }
 
 // Throws on a thread of the engine, which would wait for itself.
 void run_base::inside::check_may_wait() const {
-  runtime& threads = *core->threads;
-  const void* const here = owner_of_this_thread();
-  if (here == nullptr) return;
-  if (here != &threads.cpu() && !is_io_thread(here)) return;
+  if (!is_own_thread()) return;
   throw failure(error(errc::usage,
                       "a loader was made, or asked for an item, in a function or a stage that runs "
                       "on a thread of the loader's own engine, which would wait for itself")
@@ -238,7 +261,7 @@ error run_base::inside::why_ended(error given) noexcept {
 }
 
 void run_base::check_between_items() const {
-  if (owner_of_this_thread() != &inside_->io) return;
+  if (!inside_->is_own_thread()) return;
   throw failure(error(errc::usage,
                       "a loader was asked for its state by a function or a stage of a plan, "
                       "which may have an item in hand that the state would lack")

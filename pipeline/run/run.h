@@ -47,9 +47,13 @@ class run_base {
   // spine. Needs no memory.
   void close();
   bool is_of_this_process() const;
-  // Whether close() can wait. False in a forked child, which is left alone, and on an I/O thread of
-  // the engine: then the run is stopped, and a notice says that its memory is not released.
-  bool may_close() noexcept;
+  // The owner's thread, once: closes the run, so that it can be destroyed. False if that must not
+  // be: in a forked child, which leaves it alone, and on a thread of the engine, which would wait
+  // for itself; there the run is stopped and belongs to end_left(), and a notice says so.
+  bool close_or_leave() noexcept;
+  // Closes and destroys the runs that close_or_leave() kept, but for those that a call is under way
+  // of; none, on a thread of the engine.
+  static void end_left(engine_core& core) noexcept;
 
  protected:
   // A call by the owner. Throws `failure` (usage) if another one is under way: on another thread,
@@ -66,8 +70,8 @@ class run_base {
   };
   // Throws `failure` (usage) in a forked child of the engine's process.
   void check_process() const;
-  // Throws `failure` (usage) on the run's I/O thread, where a function or stage of a plan may have
-  // an item in hand.
+  // Throws `failure` (usage) on a thread of the engine, where a function or stage of a plan may
+  // have an item in hand.
   void check_between_items() const;
   // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
   void on_spine(const std::function<void()>& f);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <set>
 
@@ -363,12 +364,8 @@ class lanes_stream final : public stream<sample> {
       expected += ref.samples >= 0 ? ref.samples : options_.index->shards[shard].samples;
     }
     const std::int64_t lost = expected - l.given - l.failed;
-    if (lost > 0) {
-      lane.run.counts.lost += static_cast<std::uint64_t>(lost);
-      lost_ += lost;
-    } else {
-      surplus_ -= lost;
-    }
+    lane.run.counts.lost += static_cast<std::uint64_t>(std::max<std::int64_t>(lost, 0));
+    (lost > 0 ? lost_ : surplus_) += std::abs(lost);
   }
 
   void tell_losses(std::int64_t epoch) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -280,19 +281,70 @@ TEST_F(Embedding, OneCallOfALoaderAtATime) {
   EXPECT_GT(refused, 0);
 }
 
-// Its destructor cannot wait for the thread that it is on.
-TEST_F(Embedding, ALoaderThatEndsOnItsIoThreadIsLeftBehind) {
-  std::string said;
-  set_log_sink([&](std::string_view line) { said += line; });
-  auto inner = std::make_shared<std::optional<loader<sample>>>(eng_.run(interleaved(head())));
-  auto outer = eng_.run(interleaved(head()) | map([inner](sample s) {
-                          inner->reset();
-                          return s;
-                        }));
-  bounded("a loader that is destroyed in a function",
-          [&] { EXPECT_EQ(keys_of_epoch(outer).size(), all_keys().size()); });
-  set_log_sink(nullptr);
-  EXPECT_NE(said.find("a loader was destroyed by a function"), std::string::npos) << said;
+// Its destructor cannot wait for the thread that it is on, nor for one of a pool that its run
+// needs.
+TEST_F(Embedding, ALoaderThatEndsInAFunctionEndsWithTheNextOne) {
+  for (const int threads : {0, 1}) {
+    std::string said;
+    set_log_sink([&](std::string_view line) { said += line; });
+    auto functions = std::make_shared<int>();
+    const std::weak_ptr<int> alive = functions;
+    auto inner = std::make_shared<std::optional<loader<sample>>>();
+    inner->emplace(
+        eng_.run(interleaved(head()) | map([held = std::move(functions)](sample s) { return s; })));
+    inner->value().next();
+    {
+      auto outer = eng_.run(interleaved(head()) | map(
+                                                      [inner](sample s) {
+                                                        inner->reset();
+                                                        return s;
+                                                      },
+                                                      {.threads = threads}));
+      bounded("a loader that is destroyed in a function",
+              [&] { EXPECT_EQ(keys_of_epoch(outer).size(), all_keys().size()); });
+    }
+    set_log_sink(nullptr);
+    EXPECT_NE(said.find("a loader was destroyed by a function"), std::string::npos) << said;
+    EXPECT_TRUE(alive.expired());
+  }
+}
+
+// It ends once the call of it that is under way has ended, which a stop brings about.
+TEST_F(Embedding, ALoaderThatEndsInItsOwnFunctionIsStopped) {
+  auto functions = std::make_shared<int>();
+  const std::weak_ptr<int> alive = functions;
+  std::optional<loader<sample>> own;
+  own.emplace(eng_.run(interleaved(head()) | map([&own, held = std::move(functions)](sample s) {
+                         const auto last = std::exchange(own, std::nullopt);
+                         return s;
+                       })));
+  bounded("a loader that its own function destroys", [&] {
+    try {
+      own->next();  // the item that was made, or the stop
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::stopped) << f.what();
+    }
+  });
+  const auto next = eng_.run(interleaved(head()));
+  EXPECT_TRUE(alive.expired());
+}
+
+// The consumer asked for it and went on; save() would wait for the function that calls it.
+TEST_F(Embedding, AFunctionThatAnswersLaterTakesNoState) {
+  loader<sample>* self = nullptr;
+  std::promise<void> asked;
+  auto data = eng_.run(interleaved(head()) | map(
+                                                 [&, wait = asked.get_future().share()](sample s) {
+                                                   wait.wait();
+                                                   self->save();
+                                                   return s;
+                                                 },
+                                                 {.threads = 1}));
+  self = &data;
+  EXPECT_FALSE(data.wait_for(std::chrono::milliseconds(1)));
+  asked.set_value();
+  const error why = error_of_call([&] { data.next(); });
+  EXPECT_EQ(why.kind(), errc::usage) << why.message();
 }
 
 TEST_F(Embedding, FiguresMayBeAskedForInFunctions) {
