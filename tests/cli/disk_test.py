@@ -34,9 +34,9 @@ def limited(limits=(), user=None):
     return apply
 
 
-def run_as(*arguments, env=None, limits=(), user=None):
+def run_as(*arguments, env=None, limits=(), user=None, timeout=120):
     return subprocess.run([harness.BIN / "millrace", *map(str, arguments)], text=True, errors="replace",
-                          capture_output=True, timeout=120,
+                          capture_output=True, timeout=timeout,
                           env=harness.CLEAN | (env or {}), preexec_fn=limited(limits, user))
 
 
@@ -132,7 +132,7 @@ class BenchDisk(unittest.TestCase):
         streams = 10_000
         with files(10, 1 << 16) as (folder, _):
             for seconds in (20, 60, 180):  # a busy machine takes longer
-                figures, _ = bench(folder, "--streams", streams, "--seconds", seconds,
+                figures, _ = bench(folder, "--streams", streams, "--seconds", seconds, timeout=seconds + 120,
                                    env={"MILLRACE_MEMORY": "64M", "MILLRACE_READ_CHUNK": "64K"},
                                    limits=[(resource.RLIMIT_NOFILE, 12_000)])
                 if figures["streams_served"] == streams:

@@ -42,13 +42,13 @@ MAY_INCLUDE = {
     "examples": ["millrace"],
     "python": ["millrace"],  # as a program that embeds the library
 }
-# The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
-# fits its path without the suffix.
 # Beside those that have main(): variables of others, and their own.
 MAY_READ_ENVIRONMENT = (
     "engine/files/process.cc",  # passes it on
     "engine/host/job_place.cc", "io/names/shard_spec.cc", "pipeline/run/engine_options.cc", "train/device/host_memory.cc",
     "train/launch/error_file.cc", "train/launch/rank_process.cc", "train/ranks/distributed.cc")
+# The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
+# fits its path without the suffix.
 ROOMS = {
     "engine": {
         "base": r"base/.*",

@@ -8,9 +8,11 @@
 #include <set>
 
 #include "engine/coroutines/scope.h"
+#include "engine/host/log.h"
 #include "engine/host/seams.h"
 #include "engine/threads/blocking.h"
 #include "engine/threads/runtime.h"
+#include "io/http/secret_file.h"
 #include "io/http/secrets.h"
 #include "io/http/stack.h"
 #include "io/http/transport.h"
@@ -115,6 +117,24 @@ TEST_F(SecretFiles, AreReadByThePool) {
     EXPECT_TRUE(was_opened(path)) << path;
   }
   EXPECT_EQ(on_io_thread_, std::vector<std::string>());
+}
+
+TEST_F(SecretFiles, ThatCannotBeReadAreTold) {
+  for (const char* path : {"/secrets/netrc", "/secrets/aws", "/secrets/token"}) {
+    disk_.put(path, std::string((std::size_t{1} << 20) + 1, ' '));
+  }
+  std::string said;
+  set_log_sink([&](std::string_view line) { said += line; });
+  const auto stack = std::make_shared<http_stack>(options, real_network(0), real_time());
+  const auto fields = run_on(threads_.io(0), signed_by_each(stack));
+  set_log_sink(nullptr);
+  EXPECT_EQ(fields[0] + fields[1], "");
+  EXPECT_NE(said.find("/secrets/netrc; check that it is the file that you mean; nothing"),
+            said.npos)
+      << said;
+  EXPECT_NE(said.find("/secrets/aws; check that it is the file that you mean; nothing"), said.npos)
+      << said;
+  EXPECT_EQ(read_secret_file("/secrets/token", "the token").error().kind(), errc::too_large);
 }
 
 awaitable<void> sign_or_refuse(std::shared_ptr<request_signer> signer, scope* tasks, bool refuses,
