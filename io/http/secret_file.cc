@@ -28,11 +28,12 @@ result<std::string> read_secret_file(const std::string& path, std::string_view w
   return text.substr(first, text.find_last_not_of(" \t\r\n") + 1 - first);
 }
 
-std::string optional_secrets(const std::string& path) {
+std::string optional_secrets(const std::string& path, std::string_view what) {
   auto content = read_whole_file(path, most_of_secret_file);
   if (content) return *std::move(content);
-  if (content.error().kind() != errc::not_found) {
-    log_notice(fmt::format("{}; nothing is taken from it", content.error().message()));
+  if (error why = content.error(); why.kind() != errc::not_found) {
+    why.at(shown_file(path));
+    log_notice(fmt::format("nothing is taken from {}: {}", what, why.message()));
   }
   return {};
 }

@@ -15,7 +15,7 @@ inline constexpr std::size_t most_of_secret_file = 1 << 20;
 result<std::string> read_secret_file(const std::string& path, std::string_view what);
 // The content of a file of secrets that need not exist; empty, with a notice, if it cannot be read.
 // Blocks.
-std::string optional_secrets(const std::string& path);
+std::string optional_secrets(const std::string& path, std::string_view what);
 // read_secret_file() by blocking().
 awaitable<result<std::string>> secret_in_file(std::string path, std::string what);
 

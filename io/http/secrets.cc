@@ -42,7 +42,7 @@ class netrc_secret final : public request_signer {
 
  private:
   http_fields login() const {
-    const auto found = netrc_login(optional_secrets(file_), host_);
+    const auto found = netrc_login(optional_secrets(file_, "the .netrc"), host_);
     return found ? basic(found->user + ":" + found->password) : http_fields{};
   }
 

@@ -119,8 +119,8 @@ awaitable<void> aws_credential_chain::read_profiles() {
   const std::string credentials = path("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
   const std::string config = path("AWS_CONFIG_FILE", "/.aws/config");
   profiles_ = co_await blocking([&] {
-    return std::vector{parse_profiles(optional_secrets(credentials)),
-                       parse_profiles(optional_secrets(config))};
+    return std::vector{parse_profiles(optional_secrets(credentials, "the AWS credentials file")),
+                       parse_profiles(optional_secrets(config, "the AWS config file"))};
   });
 }
 
