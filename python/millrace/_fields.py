@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,19 +38,57 @@ def of_sample(why: errors.Error, field: str, url: str, key: str) -> errors.Error
     return made
 
 
-def _array(last: str, content: bytes) -> Any:
+def _npy(last: str, content: bytes) -> Any:
     try:
         return _core.decode_field(last, content)
     except errors.BadFieldError:  # of an order, or a type, that only numpy has
-        import numpy
-        made = numpy.load(io.BytesIO(content), allow_pickle=False)
-        return {name: made[name] for name in made.files} if hasattr(made, "files") else made
+        return _by_numpy(content)
 
 
+def _npz(last: str, content: bytes) -> Any:
+    try:
+        return _core.decode_field(last, content)
+    except errors.BadFieldError:
+        import zipfile
+        import zlib
+        made, left = {}, _MOST_UNPACKED
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for name in archive.namelist():
+                    with archive.open(name) as file:
+                        array = file.read(left + 1)
+                    left -= len(array)
+                    if left < 0:
+                        raise errors.error("too_large", f"npz of more than {_MOST_UNPACKED >> 20} MiB unpacked", hint="split it") from None
+                    made[name.removesuffix(".npy")] = _by_numpy(array)
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as why:
+            if isinstance(why, errors.Error):
+                raise
+            raise ValueError(str(why)) from why
+        return made
+
+
+def _by_numpy(content: bytes) -> Any:
+    """An array of bytes that are as many as its header says, so that nothing is allocated by its word."""
+    import numpy
+    file = io.BytesIO(content)
+    version = numpy.lib.format.read_magic(file)
+    read_header = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}.get(version)
+    if read_header is None:
+        raise ValueError(f"of version {version}")
+    shape, is_fortran, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickles, which run code")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+        raise ValueError(f"an array of type {dtype} whose size does not match its shape")
+    return numpy.ndarray(shape, dtype, content, file.tell(), order="F" if is_fortran else "C").copy(order="K")
+
+
+_MOST_UNPACKED = 256 << 20  # as in C++
 _READERS: dict[str, Callable[[str, bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), lambda last, content: json.loads(content)),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda last, content: int(content)),
     **dict.fromkeys(("mp", "msg", "msgpack", "cbor"), _core.packed_value),
-    **dict.fromkeys(("npy", "npz"), _array)}
+    "npy": _npy, "npz": _npz}
 _WORDS = {"json": "JSON", "jsn": "JSON", **dict.fromkeys(("mp", "msg", "msgpack"), "MessagePack"), "cbor": "CBOR",
           **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "an integer")}

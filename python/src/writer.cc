@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <optional>
@@ -51,11 +52,13 @@ class writer {
           extensions.emplace_back(string_of(extension)),
           std::string_view(static_cast<const char*>(content.data()), content.size()));
     }
+    check_process();
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);
     open().write(key, views);
   }
   nb::list close() {
+    check_process();
     {
       const nb::gil_scoped_release without;
       const std::scoped_lock lock(guard_);
@@ -63,13 +66,15 @@ class writer {
     }
     return shards();
   }
-  // Removes the shard that is not complete.
+  // Removes the shard that is not complete. In a forked child, leaves it to the parent.
   void drop() {
+    if (getpid() != process_) return;
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);
     out_.reset();
   }
   nb::list shards() {
+    if (getpid() != process_) return {};
     std::vector<written_shard> now;
     {
       const nb::gil_scoped_release without;
@@ -80,11 +85,20 @@ class writer {
   }
 
  private:
+  // A thread of the parent may have held the lock when it forked.
+  void check_process() const {
+    if (getpid() == process_) return;
+    throw failure(error(errc::usage,
+                        "this writer was made before fork(), and its shards are written by the "
+                        "parent process alone")
+                      .hint("make one of other names in the child"));
+  }
   shard_writer& open() {
     if (out_) return *out_;
     throw failure(error(errc::usage, "this writer is closed").hint("make a new one"));
   }
 
+  const pid_t process_ = getpid();
   std::mutex guard_;                 // taken without the GIL
   std::optional<shard_writer> out_;  // guarded; nullopt after drop()
 };

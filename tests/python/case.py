@@ -1,5 +1,6 @@
 """What the tests of the Python package share: shards to read, and programs of their own processes."""
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -21,6 +22,15 @@ except ImportError as missing:
 else:
     WHY_NOT = ""
     PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(mr.__file__)))
+
+
+def optional(name):
+    """A module, where it is installed; otherwise None."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None  # imported where it is tested: it takes seconds
 needs_torch = unittest.skipUnless(HAS_TORCH, "no torch in this Python")

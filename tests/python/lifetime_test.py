@@ -2,18 +2,15 @@
 
 import functools
 import http.server
-import os
 import pathlib
 import signal
-import subprocess
 import sys
 import threading
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import PACKAGES, Case, loader, mr  # noqa: E402
-from tests.support import harness  # noqa: E402
+from tests.python.case import Case, loader, mr  # noqa: E402
 
 
 class StoppingServer(http.server.ThreadingHTTPServer):
@@ -231,123 +228,6 @@ class Ends(Case):
             assert not thread.is_alive()
             """)
         self.assertEqual(err, "")
-
-    def test_writers_that_are_not_closed_are_completed(self):
-        writers = {"mr.ShardWriter": "mr.ShardWriter('left-%d.tar', max_count=10, overwrite=True)",
-                   "ShardWriter": "wds.ShardWriter('left-%d.tar', maxcount=10, post=print)",
-                   "TarWriter": "wds.TarWriter('left-1.tar')"}
-        for name, made in writers.items():
-            for end in ("", "del out", "out.itself = out; del out; gc.collect()", "raise RuntimeError('of the program')"):
-                for left in self.folder.glob("left-*"):
-                    left.unlink()
-                out, err = self.run_program(f"""
-                    import gc, warnings
-                    import millrace.webdataset as wds
-                    warnings.simplefilter("always")
-                    out = {made}
-                    for i in range(15):
-                        out.write({{"__key__": f"k{{i:02}}", "txt": "x"}})
-                    if {name != "TarWriter"}:
-                        child = os.fork()
-                        if not child:
-                            sys.exit()  # leaves the writer to the parent
-                        os.waitpid(child, 0)
-                        assert not os.path.exists("left-1.tar")
-                    {end}
-                    """, code=int(end.startswith("raise")))
-                if end.startswith("raise") and name != "TarWriter":  # as at the end of a `with`
-                    self.assertRegex(err, r"\nmillrace: ShardWriter\('left-%d\.tar'\) was not closed before the exception: what is ")
-                    self.assertFalse(pathlib.Path("left-1.tar").exists())
-                    continue
-                self.assertEqual(err.count("ResourceWarning: "), 1 + err.count("tracemalloc"), err)
-                self.assertRegex(err, r"ResourceWarning: \w+Writer\('left-.*\.tar'\) was not closed, and is completed only now; write `w")
-                keys = [s["__key__"] for s in mr.samples("left-1.tar", lanes=-1)]
-                self.assertEqual(keys, [f"k{i:02}" for i in range(0 if name == "TarWriter" else 10, 15)], (name, end))
-                self.assertEqual(out, "left-0.tar\nleft-1.tar\n" if name == "ShardWriter" else "")
-
-    def test_a_program_that_fails_replaces_no_whole_shard(self):
-        for made in "mr.ShardWriter('kept-%d.tar', overwrite=True)", "wds.ShardWriter('kept-%d.tar')":
-            for failure, code in ("ValueError('bad row')", 1), ("KeyboardInterrupt", -signal.SIGINT):
-                for rows in 100, 3:
-                    self.run_program(f"""
-                        import millrace.webdataset as wds
-                        def convert():
-                            out = {made}
-                            for i in range({rows}):
-                                out.write({{"__key__": f"k{{i:02}}", "txt": "x"}})
-                            if {rows} < 100:
-                                raise {failure}
-                            out.close()
-                        convert()
-                        """, code=code if rows < 100 else 0)
-                self.assertEqual(sum(1 for _ in mr.samples("kept-0.tar")), 100, (made, failure))
-
-    def test_errors_that_a_program_handles_leave_nothing_out(self):
-        for made in "mr.ShardWriter('on-%d.tar', overwrite=True)", "wds.ShardWriter('on-%d.tar')":
-            self.run_program(f"""
-                import millrace.webdataset as wds
-                def convert():
-                    out = {made}
-                    out.write({{"__key__": "k", "txt": "x"}})
-                try:
-                    {{}}["cache"]
-                except KeyError:
-                    convert()
-                """)
-            self.assertEqual([s["__key__"] for s in mr.samples("on-0.tar")], ["k"])
-            os.remove("on-0.tar")
-            told = subprocess.run([sys.executable, "-i"], cwd=self.folder, text=True, capture_output=True,
-                                  env=harness.CLEAN | {"PYTHONPATH": PACKAGES},
-                                  input=f"import millrace as mr, millrace.webdataset as wds\nno_such_name\nout = {made}\n"
-                                        "out.write({'__key__': 'k', 'txt': 'x'})\n")
-            self.assertIn("NameError", told.stderr)
-            self.assertEqual([s["__key__"] for s in mr.samples("on-0.tar")], ["k"], told.stderr)
-            os.remove("on-0.tar")
-
-    def test_a_forked_child_writes_nothing_into_an_archive(self):
-        refused = "\n".join(["try:", "    out.write({'__key__': 'big', 'txt': 'x' * 100_000})", "    os._exit(1)",
-                             "except mr.UsageError as e:", "    assert 'was forked; make one in each' in str(e), e", "out.close()", "sys.exit()"])
-        for end in "sys.exit()", "del out; gc.collect(); sys.exit()", f"exec({refused!r})":
-            self.run_program(f"""
-                import gc
-                import millrace.webdataset as wds
-                out = wds.TarWriter("forked.tar")
-                for i in range(8):
-                    if i == 5:
-                        child = os.fork()
-                        if not child:
-                            {end}
-                        assert os.waitpid(child, 0)[1] == 0
-                    out.write({{"__key__": f"k{{i}}", "txt": "x"}})
-                out.close()
-                """)
-            self.assertEqual([s["__key__"] for s in mr.samples("forked.tar", lanes=-1)], [f"k{i}" for i in range(8)])
-
-    def test_writers_that_are_closed_are_silent(self):
-        for left in self.folder.glob("left-*"):
-            left.unlink()
-        for made in ("mr.ShardWriter('left-%d.tar', overwrite=True)", "wds.ShardWriter('left-%d.tar')", "wds.TarWriter('left.tar')"):
-            out, err = self.run_program(f"""
-                import warnings
-                import millrace.webdataset as wds
-                warnings.simplefilter("always")
-                kept = [{made}]
-                kept[0].write({{"__key__": "a", "txt": "x"}})
-                kept[0].close()
-                os.remove("left.tar" if os.path.exists("left.tar") else "left-0.tar")
-                try:
-                    with {made} as out:
-                        kept.append(out)
-                        out.write({{"__key__": "a", "txt": "x"}})
-                        raise RuntimeError
-                except RuntimeError:
-                    print([n for n in sorted(os.listdir()) if n.startswith("left")])
-                try:
-                    kept.append({made.replace("left", "no/left")})
-                except OSError as e:
-                    print(type(e).__name__)
-                """)
-            self.assertEqual((out.splitlines()[0], err), ("['left.tar']" if "Tar" in made else "[]", ""), made)
 
     def test_batches_outlive_their_loader(self):
         batches = list(zip(range(4), loader()))

@@ -12,6 +12,7 @@ import pickle
 import sys
 import tarfile
 import unittest
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.python.case import URLS, Case, content, loader, mr, needs_torch  # noqa: E402
@@ -59,6 +60,15 @@ class Batches(Case):
         with loader(cache_decoded="32MiB") as data, loader() as other:
             for _ in range(2):
                 self.assertEqual([content(b) for b in data], [content(b) for b in other])
+
+
+def packed_badly(numpy):
+    """An npz whose array is cut."""
+    whole = io.BytesIO()
+    numpy.savez_compressed(whole, a=numpy.random.default_rng(0).random((40, 3)).T)
+    damaged = bytearray(whole.getvalue())
+    damaged[200:260] = bytes(60)
+    return bytes(damaged)
 
 
 class Samples(Case):
@@ -155,6 +165,27 @@ class Samples(Case):
         numpy.save(out, numpy.array([object()]), allow_pickle=True)
         with self.assertRaisesRegex(mr.BadFieldError, "not npy: .*pickle"):
             mr.decode_field("npy", out.getvalue())
+        packed = io.BytesIO()
+        numpy.savez_compressed(packed, a=numpy.arange(6).reshape(2, 3).T, b=numpy.array(["x"]))
+        got = mr.decode_field("npz", packed.getvalue())
+        self.assertEqual({name: a.tolist() for name, a in got.items()}, {"a": [[0, 3], [1, 4], [2, 5]], "b": ["x"]})
+
+    def test_arrays_are_not_taken_at_their_word(self):
+        numpy = importlib.import_module("numpy")
+        for shape in (1 << 45,), (-1,), (1 << 62, 4), (2,):
+            claims = io.BytesIO()
+            numpy.lib.format.write_array_header_1_0(claims, {"descr": ">f4", "fortran_order": False, "shape": shape})
+            with self.assertRaisesRegex(mr.BadFieldError, "not npy: .*does not match its shape"):
+                mr.decode_field("npy", claims.getvalue() + bytes(4))
+        bomb = io.BytesIO()
+        with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as file:
+            numpy.lib.format.write_array_header_1_0(file, {"descr": ">f4", "fortran_order": False, "shape": (300 << 18,)})
+            for _ in range(300):
+                file.write(bytes(1 << 20))
+        with self.assertRaisesRegex(mr.TooLargeError, "npz of more than 256 MiB unpacked"):
+            mr.decode_field("npz", bomb.getvalue())
+        with self.assertRaisesRegex(mr.BadFieldError, "not npz"):
+            mr.decode_field("npz", packed_badly(numpy))
 
 
 class Errors(Case):

@@ -10,19 +10,9 @@ import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import HAS_TORCH, URLS, Case, mr, needs_torch, plain  # noqa: E402
+from tests.python.case import HAS_TORCH, URLS, Case, mr, needs_torch, optional, plain  # noqa: E402
 
-if mr is not None:
-    import millrace.webdataset as wds
-
-try:
-    import webdataset as original
-except ImportError:
-    original = None
-try:
-    import numpy
-except ImportError:
-    numpy = None
+wds, original, numpy = (optional(name) for name in ("millrace.webdataset", "webdataset", "numpy"))
 
 
 class Loaders(Case):

@@ -11,20 +11,9 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import Case, mr  # noqa: E402
+from tests.python.case import Case, mr, optional  # noqa: E402
 
-if mr is not None:
-    import millrace.webdataset as wds
-
-try:
-    import webdataset as original
-except ImportError:
-    original = None
-try:
-    import numpy
-    import PIL.Image
-except ImportError:
-    PIL = numpy = None
+wds, original, numpy = (optional(name) for name in ("millrace.webdataset", "webdataset", "numpy"))
 
 
 @unittest.skipUnless(original, "no webdataset in this Python")
@@ -175,7 +164,7 @@ class Writers(Case):
         with open("short.tar", "rb") as file:
             self.assertEqual(file.read(), wanted.getvalue())
 
-    @unittest.skipUnless(PIL, "no Pillow in this Python")
+    @unittest.skipUnless(optional("PIL"), "no Pillow in this Python")
     def test_encoders(self):
         pixels = numpy.arange(48, dtype="u1").reshape(4, 4, 3)
         sample = {"__key__": "a", "ten": [numpy.arange(3.0), numpy.zeros((0, 2), "f4")], "tb": numpy.arange(6, dtype="u4")[:4],

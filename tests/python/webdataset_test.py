@@ -16,20 +16,9 @@ import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import HAS_TORCH, URLS, Case, harness, mr, needs_torch, plain  # noqa: E402
+from tests.python.case import HAS_TORCH, URLS, Case, harness, mr, needs_torch, optional, plain  # noqa: E402
 
-if mr is not None:
-    import millrace.webdataset as wds
-
-try:
-    import webdataset as original
-except ImportError:
-    original = None
-try:
-    import numpy
-    import PIL.Image
-except ImportError:
-    PIL = numpy = None
+wds, original, numpy = (optional(name) for name in ("millrace.webdataset", "webdataset", "numpy"))
 
 
 @unittest.skipUnless(original, "no webdataset in this Python")
@@ -193,7 +182,7 @@ class AsOriginal(Case):
             batch, = w.DataPipeline(lambda: iter([(1, "a"), (2, "b")]), w.batched(2))
             self.assertIsInstance(batch, tuple)
 
-    @unittest.skipUnless(PIL, "no Pillow in this Python")
+    @unittest.skipUnless(optional("PIL"), "no Pillow in this Python")
     def test_images(self):
         for kind in ("rgb8", "rgb", "pil", "l8", "rgba8", "torchrgb8", "torchrgb", "torchl8"):
             if kind.startswith("torch"):

@@ -136,8 +136,9 @@ def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, 
             if keeps and name != "__key__":
                 made[name] = value.encode() if isinstance(value, str) else value
         else:
-            made[name] = value if not encoder else of_field(
-                key, name, lambda: encoded(name, value, encoder if isinstance(encoder, dict) else None))
+            if isinstance(encoder, dict) and encoder:  # their errors are the program's own
+                value = encoded(name, value, encoder)
+            made[name] = of_field(key, name, lambda: encoded(name, value)) if encoder is True else value
     for name, value in made.items():
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise errors.error("usage", f"a field '{name}' of type {type(value).__name__}", key=key, hint="encode it to bytes")
@@ -220,6 +221,7 @@ class ShardWriter(Closing):
 
     def write(self, sample: dict[str, Any]) -> None:
         """Writes a dict with "__key__" and fields."""
+        self._check_process()
         fields = _fields(sample, self._encoder)
         with self._guard:
             ends_shard = self._count >= self._maxcount or self._size >= self._maxsize
@@ -263,13 +265,20 @@ class ShardWriter(Closing):
 
     def _tell(self) -> None:
         shards = self._out.shards
-        while self._posted < len(shards):
-            self._posted += 1
+        while (number := self._next_to_post(len(shards))) is not None:
             if self._post is not None:
-                self._post(shards[self._posted - 1]["path"])
+                self._post(shards[number]["path"])
+
+    def _next_to_post(self, complete: int) -> Optional[int]:
+        with self._guard:
+            if self._posted >= complete:
+                return None
+            self._posted += 1
+            return self._posted - 1
 
     def close(self) -> None:
         """Completes the last shard."""
+        self._check_process()
         self._process = 0
         try:
             self._out.close()
@@ -368,12 +377,15 @@ class TarWriter(Closing):
         return member, self._format
 
     def close(self) -> None:
-        """Completes the archive, and waits for the command."""
+        """Completes the archive, and waits for the command. Does nothing in a process that was forked."""
+        if self._process not in (0, os.getpid()):
+            return
         self._process = 0
-        self._tar.close()
-        own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        with self._guard:
+            self._tar.close()
+            own, self._own = self._own, None
+            if own is not None:
+                own.close()
         command, self._command = self._command, None
         if command is not None and command.wait() != 0:
             raise errors.error("io_failed", f"'pipe:{command.args!s}' ended with code {command.returncode}")
@@ -383,7 +395,7 @@ class TarWriter(Closing):
             self._own.flush()
 
     def _after_fork_in_child(self) -> None:
-        if self._process and self._own is not None:
+        if self._process:
             self._tar.fileobj.closed = True  # type: ignore[union-attr,misc]  # of tarfile: nothing more is written
 
     def __enter__(self) -> "TarWriter":
