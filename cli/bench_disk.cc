@@ -28,7 +28,7 @@ struct bench_disk_arguments {
   bool json = false;
 };
 
-// What the rate measures, disk or cache, and the evidence.
+// The thing that the rate measures, disk or cache, and the evidence.
 std::string figure_text(const disk_bench_report& r) {
   const std::string before =
       r.cached_before < 0

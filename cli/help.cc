@@ -45,7 +45,7 @@ std::string row(const std::string& name, const std::string& meaning) {
   return out + '\n';
 }
 
-// What an option takes: its unit, or its choices.
+// The unit of an option's value, or its choices.
 std::string taken_by(const CLI::Option& option) {
   if (option.get_type_size() == 0) return {};
   const std::string whole = option.get_type_name();
@@ -176,7 +176,7 @@ std::vector<std::string> names_of_options(const CLI::App& app) {
   return out;
 }
 
-// What to do about a word that is not one of `names`.
+// The hint for a word that is not one of `names`.
 std::string advice(const std::string& word, const std::vector<std::string>& names,
                    const std::string& help) {
   const std::string near = near_of(word, names, word.starts_with("--") ? 2 : 0);

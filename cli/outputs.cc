@@ -10,7 +10,7 @@ bool is_png(std::string_view head) {
   return head.starts_with("\x89PNG\r\n\x1a\n");
 }
 
-// What state::to_json() begins with.
+// The beginning of state::to_json().
 bool is_state(std::string_view head) {
   constexpr std::string_view first = R"({"checksum":")";
   constexpr std::size_t digits = 16;

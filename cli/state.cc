@@ -43,7 +43,7 @@ saved_position read_stored_position(const std::string& where, const engine_optio
   return {path, read_stored_checkpoint(path, reach)};
 }
 
-// Of what state_dict() of a loader in Python has returned, as JSON, the position.
+// The position in what state_dict() of a loader in Python has returned, as JSON.
 std::string position_in(std::string content) {
   const auto of_python = json_tree::parse(content).value_or(json_tree());
   const bool is_dict = of_python.find("millrace") != nullptr;

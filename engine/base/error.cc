@@ -86,8 +86,8 @@ std::string_view without_separators(std::string_view url) {
   return url.substr(0, url.find_last_not_of(between_urls) + 1);
 }
 
-// Where the scheme at the front of `text` ends, at its ':'; 0: there is none (RFC 3986, 3.1; two
-// characters at least).
+// The length of the scheme that `text` begins with, up to its ':'; 0: it has none (RFC 3986, 3.1;
+// at least two characters).
 std::size_t scheme_end(std::string_view text) {
   std::size_t n = 0;
   while (n < text.size() && (std::isalnum(static_cast<unsigned char>(text[n])) != 0 ||
@@ -106,7 +106,7 @@ bool has_scheme(std::string_view text, std::string_view scheme) {
          std::ranges::equal(text.substr(0, scheme.size()), scheme, is_alike);
 }
 
-// Where user, host and port begin; nullopt: it is a path. Also of what is not quite a URL:
+// The position of user, host and port; nullopt: it is a path. Accepts malformed URLs too:
 // "http:/user:password@host", "//user:password@host", "http//user:password@host".
 std::optional<std::size_t> authority_of(std::string_view text) {
   const auto slashes = text.find("://");
@@ -131,8 +131,8 @@ bool is_host_and_port(std::string_view text) {
   return colon == std::string_view::npos || is_port(text.substr(colon + 1));
 }
 
-// Where user, host and port end. Where what stands there is no "host:port", a '/', '?' or '#' in a
-// password may have ended it early: then they end after the last '@'.
+// The end of user, host and port. A '/', '?' or '#' in a password may seem to end them early: if
+// the text up to it is not "host:port", they end after the last '@'.
 std::size_t authority_end_of(std::string_view url, std::size_t authority) {
   const auto end = std::min(url.find_first_of("/?#", authority), url.size());
   const auto text = url.substr(authority, end - authority);
@@ -157,8 +157,8 @@ std::string redacted_command(std::string_view url) {
   return std::string(url.substr(0, url[end] == '=' ? begin : end)) + " ...";
 }
 
-// Where a query begins that is a part of a store's key, by the one who wrote the URL in error:
-// "x.tar%3Fsig%3D...".
+// The position of a query that was percent-encoded into the key by mistake, "x.tar%3Fsig%3D...";
+// the size of the URL if there is none.
 std::size_t encoded_query(std::string_view url, std::size_t from) {
   for (auto at = url.find('%', from); at != url.npos; at = url.find('%', at + 1)) {
     const auto code = url.substr(at + 1, 2);

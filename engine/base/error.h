@@ -163,9 +163,9 @@ class failure : public std::runtime_error {
 // An exception as an error. A `failure` yields its own error; std::bad_alloc is no_memory. Any
 // thread.
 //
-// For exceptions of the user's functions, stages and sources: anything else, even if it is no
-// std::exception, is `uncaught`, with its type and text. `thrower` is the subject of the sentence:
-// "the stage 'map'". Without memory for that, out_of_memory().
+// For exceptions of the user's functions, stages and sources: anything else, even if it is not
+// a std::exception, is `uncaught`, with its type and text. `thrower` is the subject of the
+// sentence: "the stage 'map'". Without memory for that, out_of_memory().
 error error_of(const std::exception_ptr& thrown, std::string_view thrower) noexcept;
 // For exceptions of millrace's own code: failures of the file system and of the operating system
 // have their kind, path and cause; anything else is `internal`.

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// What the control group of this process and those above it allow.
+// The limits that the control group of this process and those above it set.
 struct cgroup_limits {
   double memory_bytes = std::numeric_limits<double>::infinity();
   double cpus = std::numeric_limits<double>::infinity();

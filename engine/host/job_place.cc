@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-// What a launcher tells the processes that it starts, by which variables.
+// The variables by which a launcher numbers the processes that it starts.
 struct launcher_variables {
   std::string_view name;
   std::string_view sign;         // set by it, and passed on to whatever its processes start
@@ -189,7 +189,7 @@ std::string first_host(std::string_view list) {
   return out;
 }
 
-// Of another launcher than the one that counts, anything else is not this job's mistake: torchrun
+// False for a malformed value, which another launcher than the one that counts may have: torchrun
 // takes "1:4" for PET_NNODES.
 bool is_above_1(std::string_view text) {
   const bool is_number =
@@ -200,8 +200,8 @@ bool is_above_1(std::string_view text) {
 
 // Variables of a launcher are passed on: a process that srun has started from an mpiexec of one
 // process would be alone, as all others of its step. Throws `failure` (usage) if another launcher
-// says that there are several. What was said by hand counts, with a remark, and so do the variables
-// of a step of Slurm, which are always its own: PMI's may be of the step around it.
+// says that there are several. Values set by hand win, with a remark; so do those of a Slurm step,
+// which are always its own, over PMI's, which may be of the step around it.
 void check_started_by(const variables& environment, const launcher_variables& by,
                       job_place& place) {
   if (place.world_size > 1) return;
@@ -268,7 +268,7 @@ void check_per_host(const variables& environment, const launcher_variables& by, 
                         per_host == 1 ? "1 where a host has one GPU" : std::to_string(per_host))));
 }
 
-// What distinguishes the job from others: "1234.0"; empty: nothing does.
+// The launcher's identifier of the job: "1234.0"; empty: it gives none.
 std::string job_of(const variables& environment, const launcher_variables& by) {
   std::string out;
   for (const std::string_view name : by.job) {

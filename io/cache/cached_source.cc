@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-// How often a reader checks whether another process has fetched more.
+// The interval at which a reader checks whether another process has fetched more.
 constexpr auto look_again = std::chrono::milliseconds(10);
 // Attempts to open an entry that others remove or complete at the same time.
 constexpr int most_tries = 4;

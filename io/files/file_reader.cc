@@ -60,9 +60,10 @@ class file_reader::turn {
   steady_clock::time_point begin_ = steady_clock::now();
 };
 
-// What a chunk holds while it is under way: its place at the device, a hold on the descriptor, and
-// a part of a turn. All are given back however the chunk ends, even if its coroutine never began to
-// run. It is created before any of them is taken, so that a failure in between cannot leak one.
+// The things that a chunk holds while it is under way: its place at the device, a hold on the
+// descriptor, and a part of a turn. All are given back however the chunk ends, even if its
+// coroutine never began to run. It is created before any of them is taken, so that a failure in
+// between cannot leak one.
 class file_reader::place {
  public:
   explicit place(std::shared_ptr<readable_file> of) : of_(std::move(of)) {}

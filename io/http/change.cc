@@ -25,7 +25,7 @@ bool is_success(int status) {
   return status == 200 || status == 201 || status == 202 || status == 204;
 }
 
-// What one attempt came to.
+// The outcome of one attempt.
 struct attempt {
   result<http_answer> answer = error();
   std::optional<std::string> retry_after;

@@ -44,7 +44,7 @@ struct http_options {
   std::map<std::string, std::string> environment = {};
 
   static const option_list<http_options>& variables();
-  // Those of `environment` that are no store's own.
+  // Those of `environment` that belong to no store.
   static std::span<const foreign_variable> foreign_variables();
   // Sets `environment`, and `netrc` if that is empty: to $NETRC or ~/.netrc. "off" then means none.
   void use_environment(const std::map<std::string, std::string>& foreign);

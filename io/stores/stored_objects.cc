@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-// What a call does with the store of its URL, once that is prepared.
+// The work of a call with the store of its URL, once that is prepared.
 struct call {
   http_stack& stack;
   scope& tasks;

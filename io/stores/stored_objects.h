@@ -54,8 +54,8 @@ class stored_objects {
   // "PREFIX/NAME"
   std::string url_of(const std::string& name) const { return prefix_ + "/" + name; }
 
-  // What follows PREFIX/ in a URL, however its scheme and the '/' around names are written; empty:
-  // it is of something else.
+  // The part after PREFIX/ of a URL, however its scheme and the '/' around names are written;
+  // empty: it is of something else.
   std::string name_of(const std::string& text) const;
 
   // The objects below PREFIX/ whose names begin with `begin`, by name, with their bytes, which are
@@ -69,7 +69,7 @@ class stored_objects {
   // that name, where the store supports such a condition.
   result<void> put(const std::string& name, std::string_view content,
                    existing there = existing::replaced) const;
-  // Deletes an object; it is no error if there is none.
+  // Deletes an object; a missing object is not an error.
   result<void> remove(const std::string& name) const;
 
  private:

@@ -51,7 +51,7 @@ class upload_protocol {
 std::unique_ptr<upload_protocol> s3_upload_protocol(
     http_fields absent, std::function<result<http_object>(const url&)> target);
 
-// How upload() sends an object.
+// The way in which upload() sends an object.
 struct upload_terms {
   bool only_if_absent = false;  // fails with `changed` if the store has another object of that name
   std::size_t part_bytes = 16UL << 20;  // least size of a part; smaller objects are sent whole
@@ -70,7 +70,7 @@ struct upload_terms {
 awaitable<result<void>> upload(http_stack& stack, scope& tasks, upload_protocol& by, url where,
                                std::string_view content, upload_terms terms);
 
-// Deletes the object; it is no error if there is none.
+// Deletes the object; a missing object is not an error.
 awaitable<result<void>> delete_object(http_stack& stack, scope& tasks, upload_protocol& by,
                                       url where);
 

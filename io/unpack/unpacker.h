@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What to do about a compressed stream that ends too early.
+// The treatment of a compressed stream that ends too early.
 inline constexpr const char* cut_stream_hint =
     "the shard was cut; fetch or write it again. Offsets are those in its unpacked archive";
 

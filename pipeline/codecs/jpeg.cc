@@ -189,7 +189,7 @@ std::array<std::uint8_t*, 2> jpeg_decoder::impl::two_lines(std::size_t size) {
   return {first, first + stride};
 }
 
-// Converts CMYK pixels in place. Adobe stores them inverted (255 is no ink), and in practice so do
+// Converts CMYK pixels in place. Adobe stores them inverted (255: no ink), and in practice so do
 // all other writers.
 void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
   if (c.out_color_space != JCS_CMYK) return;

@@ -19,7 +19,7 @@ namespace {
 
 // Memory that a held sample takes beyond its fields and names.
 constexpr std::size_t bytes_of_held = 256;
-// Samples read out of order before a notice says so: a few are no reason to sort anything.
+// Samples read out of order before a notice says so: sorting is not worth it for a few.
 constexpr std::size_t many_returns = 8;
 constexpr std::size_t least_members = 1792_KiB;  // a decoder's pieces, and members
 

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// What becomes of a sample that has no companion: no sample of its key in the companion shard, no
+// The treatment of a sample that has no companion: no sample of its key in the companion shard, no
 // such shard (not_found), or no row in the table.
 enum class missing_companion : std::uint8_t {
   error,  // it fails with missing_field or not_found, skippable: names the companion and the key
@@ -18,7 +18,7 @@ enum class missing_companion : std::uint8_t {
 
 // Options of join().
 struct join_options {
-  // What becomes of samples without a companion. A companion shard that cannot be read for another
+  // The treatment of samples without a companion. A companion shard that cannot be read for another
   // reason than not_found, or is damaged, is an error in any case.
   missing_companion missing = missing_companion::error;
   // Patterns of the companion's fields to add (matches_any); empty: all.
@@ -28,7 +28,7 @@ struct join_options {
   // they are read again when they are asked for, which is slow: sort the companion like its main
   // shard.
   std::size_t held_bytes = 0;
-  // How companion shards are read.
+  // The options by which companion shards are read.
   untar_options untar = {};
 };
 

@@ -23,9 +23,9 @@ struct joining {
 // a name, and with too_large beyond the most fields and bytes of names of a sample (sample_name.h).
 result<void> add_fields(sample& to, std::vector<field> more);
 
-// Counts a sample without a companion, or without a row of a table, that is no error.
+// Counts a sample without a companion, or without a row of a table, that is not an error.
 void count_without_companion(ledger& counts, missing_companion how);
-// What became of it, for a notice.
+// The fate of such a sample, for a notice.
 std::string_view became(missing_companion how);
 // A notice about what does not fit: the first ten of a run; further ones are counted alone.
 void tell_of_companions(run_context& run, std::string_view line);

@@ -12,7 +12,7 @@ namespace {
 
 using op = augment_op;
 
-// Where a change is drawn.
+// The inputs of drawing a change, and the steps that it is added to.
 struct drawing {
   random_stream& random;
   int width;  // of the image, in pixels

@@ -43,7 +43,7 @@ struct found_name {
   std::size_t end = 0;
 };
 
-// Whose fields, or enumerators, messages name.
+// The structs and enums whose fields and enumerators messages name.
 constexpr auto structs = std::to_array<std::string_view>(
     {"augment_options",    "batch_options",         "cache_options",
      "chunked_sampler",    "color_jitter",          "crop_options",
@@ -101,7 +101,8 @@ std::string plain_words(std::string_view name) {
   return out;
 }
 
-// What a program says in place of a name that `rest` follows. Takes off `rest` what it replaces.
+// The program's words for a name that `rest` follows. Removes from `rest` the part that they
+// replace.
 std::string words_for(std::string_view name, std::string_view& rest) {
   // "NAME, VARIABLE"
   if (const auto n = before_variable(rest, ", "); n > 0) {

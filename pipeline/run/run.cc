@@ -23,7 +23,7 @@
 namespace millrace::detail {
 namespace {
 
-// How long a consumer waits before a notice gives the reason.
+// The time that a consumer waits before a notice gives the reason.
 constexpr std::chrono::seconds told_after{10};
 
 }  // namespace

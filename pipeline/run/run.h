@@ -47,12 +47,12 @@ class run_base {
   // spine. Needs no memory.
   void close();
   bool is_of_this_process() const;
-  // The owner's thread, once: closes the run, so that it can be destroyed. False if that must not
-  // be: in a forked child, which leaves it alone, and on a thread of the engine, which would wait
-  // for itself; there the run is stopped and belongs to end_left(), and a notice says so.
+  // The owner's thread, once: closes the run, so that it can be destroyed. Returns false in a
+  // forked child, which leaves the run alone, and on a thread of the engine, which would wait for
+  // itself: there the run is stopped and belongs to end_left(), and a notice says so.
   bool close_or_leave() noexcept;
-  // Closes and destroys the runs that close_or_leave() kept, but for those that a call is under way
-  // of; none, on a thread of the engine.
+  // Closes and destroys the runs that close_or_leave() kept, except those with a call under way;
+  // none, on a thread of the engine.
   static void end_left(engine_core& core) noexcept;
 
  protected:
@@ -75,7 +75,7 @@ class run_base {
   void check_between_items() const;
   // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
   void on_spine(const std::function<void()>& f);
-  // How a pull() ended, after the items that it took; neither: with an item.
+  // The end of a pull(): an end of epoch, an error, or neither after an item.
   struct outcome {
     std::optional<error> failed = {};
     bool ended = false;
@@ -89,8 +89,8 @@ class run_base {
   outcome take_answer();
   // The owner's thread: samples that next() gives.
   void add_delivered(std::size_t samples);
-  // What counts() returns from now on but for `delivered`; null: the present counts. The owner's
-  // thread.
+  // Sets what counts() returns from now on but for `delivered`; null: the present counts. The
+  // owner's thread.
   void show_counts(std::shared_ptr<const ledger> kept);
   // Whether stop() was called. Any thread.
   bool is_stop_asked() const;
@@ -156,7 +156,7 @@ class run final : public run_base {
       ask_for(items);
       absorb();
     }
-    // What a state can say is still to come is not given after a stop.
+    // After a stop, nothing is given that a state lists as still to come.
     if constexpr (tells_origins<T>()) {
       const bool is_left = given_ < taken_.size() || how_.ended;
       if (is_left && was_asked && is_stop_asked()) throw failure(run_stopped());

@@ -78,7 +78,7 @@ result<std::int64_t> count_in(const json_tree& from, const char* key, const std:
 // The hint for lack of memory.
 constexpr const char* raise_memory = "raise engine_options.memory_bytes (MILLRACE_MEMORY)";
 
-// Where the URLs of an index come from.
+// The origin of the URLs of an index.
 struct place {
   std::string where;      // the index
   std::string base;       // prefix of relative URLs

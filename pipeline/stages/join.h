@@ -37,8 +37,8 @@ struct join_stage {
 // Makes the stage. In `pattern`, a path or URL, `{}` stands for the name of the main shard without
 // its folder and without .tar, .tar.gz, .tgz and so on (or its last extension, if it has another
 // ending): the companion of "https://host/images/000017.tar?key" by "captions/{}.tar" is
-// "captions/000017.tar". Other braces are no pattern here. Throws `failure` (usage) if the pattern
-// has no `{}`, or is a `pipe:`. Any thread.
+// "captions/000017.tar". Other braces are not a pattern here. Throws `failure` (usage) if the
+// pattern has no `{}`, or is a `pipe:`. Any thread.
 join_stage join(std::string pattern, const join_options& options = {});
 // Appends it. Throws `failure` (usage) if the stage before it is not one that join() may follow, or
 // if the shards are of `pipe:` or stdin, which have no names.

@@ -21,10 +21,10 @@ class line_file;
 //
 // A shard that fails counts with the samples that are lost with it. These are the ones that the
 // index gives or, without an index, for a shard of which no sample came (it cannot be opened, is
-// empty, or is no archive), as many as the first 256 other shards give on average. They are known,
-// and counted, at the end of an epoch, also of one in which the run was resumed. Without an index
-// nobody knows what a shard lacks that is cut or damaged further on: that counts as one sample, and
-// a notice gives the number of such shards.
+// empty, or is not an archive), as many as the first 256 other shards give on average. They are
+// known, and counted, at the end of an epoch, also of one in which the run was resumed. Without an
+// index nobody knows what a shard lacks that is cut or damaged further on: that counts as one
+// sample, and a notice gives the number of such shards.
 struct error_policy {
   std::uint64_t most_skipped = 0;  // by this rank, over the whole run
   // Skipped and lost samples, as a fraction of all; checked from the thousandth sample on, and at

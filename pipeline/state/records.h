@@ -137,7 +137,7 @@ std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane);
 // one lane or one stage. Pure.
 bool is_of_position(std::string_view name);
 
-// What the numbers of a record are.
+// The kind of a record's numbers.
 enum class record_numbers : std::uint8_t {
   counts,
   offsets,   // in shards, among counts

@@ -31,7 +31,7 @@ using plan_maker = std::function<plan<T>(engine&)>;
 template <class T>
 using item_keeper = std::optional<std::size_t> (*)(T&);
 
-// How items are taken from the engine.
+// The way in which items are taken from the engine.
 template <class T>
 struct taking {
   // For plans that end in prefetch(): a call takes those that are ready, this many at most, and
@@ -307,7 +307,7 @@ class run {
     }
     bool has_given_all() const { return given == taken.size(); }
 
-    // Of all loaders. Other threads than the run's hold `replacing`.
+    // The counts of all loaders. Other threads than the run's hold `replacing`.
     ledger counts() {
       ledger all = counts_before;
       if (data) all.add(data->counts());

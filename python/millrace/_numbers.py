@@ -39,7 +39,7 @@ def whole(name: str, value: Any, least: Optional[int] = None, most: Optional[int
 
 
 def patterns(name: str, value: Any) -> str:
-    """Patterns of extensions, in the lower case that extensions are in. Refuses what is no text, naming the argument."""
+    """Patterns of extensions, in the lower case that extensions are in. Refuses what is not a text, naming the argument."""
     return "".join(c.lower() if c.isascii() else c for c in utf8(name, text(name, value)))
 
 

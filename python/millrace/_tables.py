@@ -20,7 +20,7 @@ Columns = list[tuple[str, str]]  # (column, the field that it becomes)
 
 
 def ending_of(name: str) -> Optional[str]:
-    """The ending of a table's name; None: it is no table."""
+    """The ending of a table's name; None: it is not a table."""
     plain = (name.split("?", 1)[0] if "://" in name else name).lower()
     return next((e for e in ENDINGS if plain.endswith(e)), None)
 

@@ -19,7 +19,7 @@ class PlanLoader(Loader[Any]):
         plan: an object of a class that `bind_plan` of C++ has made. It can be pickled.
         rank, memory, threads: as in ImageLoader. The plan is told the rank; its own arguments say the rest.
 
-    Errors, epochs and positions as in ImageLoader. Raises UsageError for what is no such plan, or is one of another version of millrace.
+    Errors, epochs and positions as in ImageLoader. Raises UsageError for what is not such a plan, or is one of another version of millrace.
     """
 
     def __init__(self, plan: Any, *, rank: Rank = "auto", memory: Union[int, str, None] = None,
@@ -27,7 +27,7 @@ class PlanLoader(Loader[Any]):
         super().__init__()
         version = getattr(plan, "_millrace_version", None)
         if not isinstance(version, str) or isinstance(plan, type):
-            raise errors.usage(f"{plan!r} is no plan", "give an object of a class that bind_plan() of <millrace/python.h> has made")
+            raise errors.usage(f"{plan!r} is not a plan", "give an object of a class that bind_plan() of <millrace/python.h> has made")
         if version.split(".")[:2] != _core.version.split(".")[:2]:
             raise errors.usage(f"{type(plan).__module__}.{type(plan).__qualname__} was compiled with millrace {version}, and this is "
                                f"millrace {_core.version}", "compile it with the headers of this version")

@@ -183,7 +183,7 @@ class ShardListDataset(Generic[T]):
 
     Args:
         shards: the path or URL of an index (`millrace index SHARDS -o train.json --offsets`, or widsindex), an open
-            one, or a list of {"url": ..., "nsamples": ...}. With offsets beside it, the first sample of a shard is no slower.
+            one, or a list of {"url": ..., "nsamples": ...}. With offsets beside it, the first sample of a shard takes no longer.
         cache_dir: keeps copies of what is fetched.
         transformations: a function of the sample, or a list of them; "PIL" or "numpy" decodes fields. Functions get the
             fields as binary streams.

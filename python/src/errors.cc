@@ -60,7 +60,7 @@ constexpr auto arguments = std::to_array<option_flag>({
     {"shard_writer_options.first_shard", "start_shard"},
 });
 
-// What to do with a state that is not of the loader's arguments.
+// The hint for a state that is not of the loader's arguments.
 constexpr std::string_view same_arguments =
     "load it into a loader with the arguments of the one that saved it, or begin without it";
 

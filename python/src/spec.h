@@ -11,10 +11,10 @@
 
 namespace millrace::python {
 
-// What Python says about a run: the arguments of ImageLoader and samples(), checked by the engine's
-// own functions when the run begins.
+// The settings of a run in Python: the arguments of ImageLoader and samples(), checked by the
+// engine's own functions when the run begins.
 struct spec {
-  // Where samples come from.
+  // The source of the samples.
   std::vector<std::string>
       shards;  // specs of find_shards(); or one index, a URL that ends in .json
   int rank = 0;

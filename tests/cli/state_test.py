@@ -275,7 +275,7 @@ class Checkpoints(StateTest):
                     meta["files"][name] = {"bytes": 6, "crc32c": training.crc32c(b"theirs")}
                 before = self.contents()
                 for words in (["show"], ["move", "--epoch", 0, "-o", "o/s"], ["skip", "--samples", 1, "-o", "o/s"]):
-                    self.refused(*words, foreign, code=5, kind="integrity", why="which is no name of a file of a checkpoint")
+                    self.refused(*words, foreign, code=5, kind="integrity", why="which is not a valid file name")
                 self.assertEqual(self.contents(), before)
 
     def test_a_full_disk_leaves_nothing(self):

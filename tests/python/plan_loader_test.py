@@ -129,7 +129,7 @@ class Plans(Case):
 
     def test_what_is_no_plan(self):
         for wrong in (None, "x.tar", self.plan):
-            with self.assertRaisesRegex(mr.UsageError, "is no plan; give an object of a class that bind_plan"):
+            with self.assertRaisesRegex(mr.UsageError, "is not a plan; give an object of a class that bind_plan"):
                 mr.PlanLoader(wrong)
         other = types.SimpleNamespace(_millrace_version="0.0.1")
         with self.assertRaisesRegex(mr.UsageError, r"was compiled with millrace 0\.0\.1, and this is millrace \d"):

@@ -22,6 +22,7 @@ PLAIN_WORDS = {
     r"\bseen to be\b": "verified",
     r"\bby its word\b|\bto the byte\b": "unchecked, byte-for-byte",
     r"\bat the (least|most)\b": "at least, at most",
+    r"(?<!there\s)\b(is|are) no (?!longer|more|less|fewer|further|earlier|later|larger|longer)(?=\w)": "is not a",
 }
 
 

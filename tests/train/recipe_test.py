@@ -46,7 +46,7 @@ class Recipes(WithShards):
     def test_what_is_wrong_with_it_is_said(self):
         for content, part in (({"momentun": 0.5}, "there is no option 'momentun'"), ({"momentun": 0.5}, "did you mean 'momentum'?"),
                               ({"--lr": 0.5}, "did you mean 'lr'?"), ({"recipe": "other.json"}, "a recipe cannot name another one"),
-                              ({"lr": True}, "the value of 'lr' is true or false, and it is no flag"),
+                              ({"lr": True}, "the value of 'lr' is true or false, and it is not a flag"),
                               ({"nesterov": 1}, "the value of 'nesterov' is not true or false"),
                               ({"lr": None}, "the value of 'lr' is not text, a number"), ({"lr": {}}, "the value of 'lr'"),
                               ("[1]", "it is not a JSON object, at "), ('{"lr": 1e999}', "it is not a JSON object: number overflow"),

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// How far decoding goes.
+// The extent of the decoding.
 enum class decode_stage : std::uint8_t { header, decode, resize, all };
 
 struct decode_bench_options {

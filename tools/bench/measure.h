@@ -29,7 +29,7 @@ class stopwatch_pair {
   double cpu_begin_;
 };
 
-// What readers of files or objects have read. Rates in 10^6 bytes per second.
+// The figures of readers of files or objects. Rates in 10^6 bytes per second.
 struct read_report {
   std::uint64_t bytes = 0;
   double seconds = 0;

@@ -45,7 +45,7 @@ std::string entry_of(const shard_facts& f, const std::string& url, bool md5) {
   return entry + "\n    }";
 }
 
-// What precedes the entries, and what follows them.
+// The texts before and after the entries.
 constexpr std::string_view list_begin =
     "{\n  \"__kind__\": \"wids-shard-index-v1\",\n  \"wids_version\": 1,\n  \"shardlist\": [";
 std::string after_list(const index_options& o) {

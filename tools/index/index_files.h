@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// What writers of index files have in common.
+// The functions that writers of index files have in common.
 
 // The kinds of their files, for check_output().
 extern const file_kind index_document;

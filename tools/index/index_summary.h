@@ -8,7 +8,7 @@ namespace millrace {
 
 class engine;
 
-// What `millrace index info` prints of an index. URLs are without secrets.
+// The figures of an index that `millrace index info` prints. URLs are without secrets.
 struct index_summary {
   std::string name;
   std::string info;

@@ -82,7 +82,7 @@ std::string text_in(const ordered_json& of, const char* key) {
   return text.is_string() ? text.get<std::string>() : "";
 }
 
-// Where the path of a URL ends, and its query begins.
+// The end of a URL's path, at which its query begins.
 std::size_t path_end(const std::string& url) {
   return has_scheme(url) ? std::min(url.find_first_of("?#"), url.size()) : url.size();
 }

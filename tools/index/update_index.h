@@ -9,7 +9,7 @@ namespace millrace {
 
 class engine;
 
-// What update_index() changes; what is empty stays.
+// The changes that update_index() makes; an empty one leaves its entry as it is.
 struct index_changes {
   std::string name = {};          // of the dataset
   std::string info = {};          // a description

@@ -96,7 +96,7 @@ std::optional<std::string> cache_obstacle(const cache_options& cache) {
       cache.folder, format_bytes(disk.available), format_bytes(cache.least_free));
 }
 
-// What slows reads down, and what to do about it.
+// The things that slow reads down, and what to do about each.
 std::vector<std::string> obstacles(const engine_options& how,
                                    const std::vector<host_storage>& shown) {
   std::vector<std::string> found;

@@ -18,7 +18,7 @@ struct host_storage {
   std::string reading;  // how its files are read, and why, in words
 };
 
-// What a host allows a run with some options.
+// The limits that a host sets a run with some options.
 struct host_facts {
   std::optional<std::string> uring_refused;    // why; nullopt: io_uring works
   std::optional<std::uint64_t> memlock_bytes;  // nullopt: unlimited

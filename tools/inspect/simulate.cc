@@ -216,7 +216,7 @@ std::shared_ptr<const shard_index> one_block_each(const std::vector<std::int64_t
   return out;
 }
 
-// How many samples each rank gets in the first epoch.
+// The number of samples that each rank gets in the first epoch.
 std::vector<std::int64_t> samples_of_ranks(const std::vector<std::int64_t>& samples,
                                            const shard_list_options& how) {
   std::vector<std::int64_t> out(static_cast<std::size_t>(how.world_size));

@@ -46,7 +46,7 @@ std::optional<struct stat> look_at(const std::string& path) {
   return s;
 }
 
-// Of a file; nullopt where none is there.
+// The text of a file; nullopt if there is none.
 std::optional<std::string> text_there(const std::string& path) {
   auto text = read_whole_file(path);
   if (text) return std::move(*text);
@@ -144,7 +144,7 @@ std::string line_of(std::size_t shard, const archive_bytes& b) {
          '\n';
 }
 
-// What a kill or a full disk left of a line is passed over: its shard did not get its name.
+// Skips an incomplete line, left by a kill or a full disk: its shard was never named.
 void add_lines(std::string_view text, listed_shards& to) {
   for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
     const auto line = json_tree::parse(text.substr(0, end));
@@ -163,7 +163,7 @@ void add_lines(std::string_view text, listed_shards& to) {
   }
 }
 
-// What the lists of this job hold.
+// The shards that the lists of this job hold.
 listed_shards read_lists(const std::vector<std::string>& lists, std::string_view about) {
   listed_shards out;
   for (const std::string& list : lists) {
@@ -204,9 +204,8 @@ void check_classes(const std::string& path, const job_record& job, std::string_v
                                    : "remove that file, or choose another name for the shards"));
 }
 
-// A living process holds the list of its part. A file system without locks has no answer: add()
-// finds later that another job has begun.
-// Behind all content, which others may read, and write where locks are mandatory.
+// A byte beyond all content: others may read the content, and must be able to write it where locks
+// are mandatory.
 struct flock of_a_living_run() {
   struct flock mark{};
   mark.l_type = F_WRLCK;
@@ -216,6 +215,8 @@ struct flock of_a_living_run() {
   return mark;
 }
 
+// Whether a living run holds the list of its part. False on file systems without locks: add() then
+// notices that another job has begun.
 bool is_held(const std::string& list) {
   const held_file file(host_files().open(list, O_RDONLY));
   struct flock found = of_a_living_run();
@@ -229,8 +230,8 @@ error is_running(const std::string& by) {
       .hint("wait until it ends, or choose another name for the shards");
 }
 
-// What living runs have written into these folders, by whatever pattern: size and time of each
-// shard, and the list that it is in.
+// The shards that living runs have written into these folders, by whatever pattern: size and time
+// of each, and the list that it is in.
 using shards_of_the_living = std::map<std::pair<std::uint64_t, std::int64_t>, std::string>;
 shards_of_the_living written_by_the_living(const std::set<fs::path>& folders,
                                            const std::string& own_list) {
@@ -369,7 +370,7 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
                       .hint("choose another name, or set pack_options.overwrite"));
   }
   check_not_of_the_living(replaced_, folders, list_path_);
-  check_not_being_written(std::span(files_).subspan(2));  // behind the records
+  check_not_being_written(std::span(files_).subspan(2));  // without the two records
 }
 
 // Held before it is looked for those of other jobs: of two that begin at once, one sees the other's
@@ -415,7 +416,7 @@ std::vector<std::string> shard_job::lists_of_others(const std::vector<std::strin
 void shard_job::begin(const shard_names& names, const job_record& job) {
   const auto there = text_there(record_);
   if (there && !is_record(*there)) {
-    throw failure(error(errc::usage, "what is there is no record of shards")
+    throw failure(error(errc::usage, "another file has the name of the record")
                       .at(record_)
                       .hint("remove that file, or choose another name for the shards"));
   }
@@ -428,7 +429,7 @@ void shard_job::begin(const shard_names& names, const job_record& job) {
   check_classes(classes, job, older);
   // All is checked.
   remove_leavings();
-  // Wherever a kill ends this, no shard of another job is taken for this one's.
+  // A kill at any point leaves no shard of another job that could be taken for this one's.
   for (const std::string& list : others) host_files().unlink(list);
   const auto listed = text_there(list_path_);
   const bool goes_on = listed && first_line_of(*listed) == about_ && !job.overwrite;
@@ -467,7 +468,7 @@ void shard_job::add(std::size_t shard, tar_writer& written) const {
                       .at(record_)
                       .hint("choose another name for one of the two"));
   }
-  // What has appeared under the name meanwhile is another program's.
+  // A file that has appeared under the name meanwhile is another program's.
   const auto before = replaced_.find(shard);
   written.close_over(before == replaced_.end() ? std::nullopt : std::optional(before->second));
 }

@@ -47,9 +47,9 @@ class shard_job {
   // another job has begun to write shards of these names meanwhile, or another file stands under
   // the name than when the job began. Any thread.
   void add(std::size_t shard, tar_writer& written) const;
-  // Where the names of the classes are; empty: there are none.
+  // The file with the names of the classes; empty: there is none.
   const std::string& classes_file() const { return classes_file_; }
-  // What killed runs left half-written of this part's shards and of the job's records.
+  // Removes what killed runs left half-written of this part's shards and of the job's records.
   void remove_leavings() const { remove_partial_files(files_); }
 
  private:

@@ -22,7 +22,7 @@ class shard_names {
   // the folder, or all of a brace range; where it numbers folders, those up to the first that is
   // missing. Throws `failure` where the folder cannot be listed.
   std::vector<std::string> there_from(std::size_t first) const;
-  // How many names there are; 0: any number.
+  // The number of names; 0: any number.
   std::size_t limit() const { return names_.size(); }
 
  private:
@@ -35,7 +35,8 @@ class shard_names {
 // By 1000: "112.6k", "1.1k", "100.0", as widsindex prints figures.
 std::string with_suffix(double figure);
 
-// What widsindex calls a dataset whose first file is this: its words but for numbers, once each.
+// The name that widsindex gives a dataset whose first file is this: its words but for numbers, once
+// each.
 std::string dataset_name(std::string_view first_file);
 
 // The default name of a dataset: that of its first shard, from the first `spec` that names shards,

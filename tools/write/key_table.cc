@@ -20,7 +20,7 @@ std::optional<std::uint32_t> key_table::first_shard(std::string_view key, std::u
   return std::nullopt;
 }
 
-// Where it is, or would be. A quarter of the places is free.
+// The place where it is, or would be. A quarter of the places is free.
 key_table::entry& key_table::place_of(std::uint64_t high, std::uint32_t low) {
   for (std::size_t at = (high ^ high >> 32) & (entries_.size() - 1);;
        at = (at + 1) & (entries_.size() - 1)) {

@@ -259,7 +259,7 @@ class sample_collector {
   std::uint64_t without_extension_ = 0;
 };
 
-// Among images, files that belong to none (notes.txt) are no samples. Leaves trees alone that have
+// Among images, files that belong to none (notes.txt) are not samples. Leaves trees alone that have
 // no image at all: theirs are samples of something else. Adds what it removes to `left_out`.
 void remove_strays(std::vector<packed_sample>& samples, std::vector<std::string>& left_out) {
   if (std::ranges::none_of(samples, has_image, &packed_sample::fields)) return;

@@ -34,7 +34,7 @@ struct files_to_pack {
 // links to nothing and files of the system (Thumbs.db, desktop.ini) are left out; so are, from a
 // folder with images, files that belong to none of them (notes.txt): a sample is an image and the
 // files of its name. Files that are
-// no images are fields: a.txt always, a.box.json unless `how` says samples. Throws `failure`.
+// not images are fields: a.txt always, a.box.json unless `how` says samples. Throws `failure`.
 files_to_pack find_files(const std::string& from, same_name how = same_name::unknown);
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ bool is_number(const std::string& text) {
 }
 
 // Names would be numbered in alphabetical order: '10.0' before '2.0'. A number that readers cannot
-// hold is no label.
+// hold is not a label.
 bool is_odd_number(const std::string& text) {
   if (is_number(text)) return !python_integer(text);
   const bool is_marked =

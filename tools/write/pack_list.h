@@ -14,7 +14,7 @@ struct listed_file {
 };
 
 // Throws `failure` where the list cannot be read, and (usage) for a line that is none, for a number
-// that is no label, and for a file that the list names twice, however it is spelled ("d/a.jpg",
+// that is not a label, and for a file that the list names twice, however it is spelled ("d/a.jpg",
 // "./d//a.jpg", "/data/d/a.jpg").
 std::vector<listed_file> read_pack_list(const std::string& file);
 

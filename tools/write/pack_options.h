@@ -14,7 +14,7 @@ namespace millrace {
 enum class same_name : std::uint8_t {
   unknown,  // an error
   fields,   // fields of that sample, as readers of tars take them
-  // Samples of their own, with the keys a_png and a_seg; a.txt, which is no image, is a field
+  // Samples of their own, with the keys a_png and a_seg; a.txt, which is not an image, is a field
   // nevertheless.
   samples,
 };

@@ -63,14 +63,14 @@ rewritten_sample rewrite(sample s, int restart) {
   return out;
 }
 
-// Of the inputs and the options: what the shards depend on. URLs count with their queries, but for
-// what signs them, and local files with their sizes and times.
+// The fingerprint of the inputs and options that the shards depend on. URLs count with their
+// queries, except signatures, and local files with their sizes and times.
 std::uint64_t fingerprint_of(const repack_options& options) {
   std::uint64_t print = fingerprint(fmt::format("from shards, restart {}", options.restart));
   print = fingerprint(std::filesystem::current_path().string(), print);  // of relative paths
   for (const std::string& url : options.urls) {
     const auto where = parse_url(url);
-    // What a stream brings is known to nobody before it is read: no other run is this one.
+    // The content of a stream is unknown before it is read, so no two runs are the same job.
     if (where && (where->scheme == "-" || where->scheme == "pipe")) {
       const auto now = std::chrono::system_clock::now().time_since_epoch();
       print = fingerprint(fmt::format("{}", now.count()), print);

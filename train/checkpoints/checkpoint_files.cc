@@ -123,9 +123,9 @@ void check_file_name(const std::string& name, const std::string& path) {
   const bool is_plain =
       !name.empty() && !name.starts_with('.') && name.find_first_of({'/', '\0'}) == name.npos;
   if (!is_plain) {
-    damaged(path, meta_name,
-            fmt::format("the checkpoint lists '{}', which is no name of a file of a checkpoint",
-                        printable(name)));
+    damaged(
+        path, meta_name,
+        fmt::format("the checkpoint lists '{}', which is not a valid file name", printable(name)));
   }
 }
 

@@ -69,8 +69,8 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
 bool is_checkpoint(const std::string& folder);
 
 // Reads a folder's files and checks them against train.json. Throws `failure`: not_found if there
-// is no such folder, usage if it is a folder of checkpoints, integrity, naming the file, if one is
-// missing or damaged.
+// is not such a folder, usage if it is a folder of checkpoints, integrity, naming the file, if one
+// is missing or damaged.
 checkpoint_files read_checkpoint(const std::string& path);
 
 // Bytes of the largest train.json and validation.json, which list ranks and not tensors.

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// What step_name() begins with.
+// The beginning of step_name().
 inline constexpr std::string_view step_prefix = "step-";
 // The name of the folder of a step's checkpoint: step-NNNNNNNNNN, ten digits.
 std::string step_name(std::int64_t step);

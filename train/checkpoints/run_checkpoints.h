@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-// Where a run's checkpoints are.
+// The place of a run's checkpoints.
 struct checkpoint_options {
   // Written by rank 0: a folder, or the URL of a prefix in an object store (s3://BUCKET/PREFIX);
   // empty: none are written.

@@ -29,7 +29,8 @@ enum class difference {
 
 enum class rank_values { agree, differ };
 
-// What another value of an option means: to a run that is resumed, and between ranks of one run.
+// The meaning of another value of an option: for a run that is resumed, and between ranks of one
+// run.
 struct option_terms {
   string_view option;
   difference on_resume;

@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// What another value of an option means: to a run that is resumed, and between the ranks of one.
+// The meaning of another value of an option: for a run that is resumed, and between the ranks of
+// one.
 
 // The notice for a run resumed with other arguments: "--lr 0.2 instead of 0.1, ..". Options missing
 // from `before`, which an older version wrote, count as their `defaults`. Throws `failure` (usage)

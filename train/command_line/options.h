@@ -14,14 +14,14 @@
 
 namespace millrace {
 
-// How all ranks get the same number of batches.
+// The way in which all ranks get the same number of batches.
 enum class train_epochs {
   resample,  // shards drawn with replacement
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
   exact,     // each sample once; the last batches are smaller, and ranks may run out before others
 };
 
-// What and how to train: millrace-train's command line (`millrace-train --help`).
+// The options of millrace-train (`millrace-train --help`).
 // parse_train_options() checks the ranges; train() does not.
 struct train_options {
   std::vector<std::string> shards;      // URLs for training

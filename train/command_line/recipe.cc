@@ -108,7 +108,7 @@ error unknown_key(const recipe_text& of, const std::string& key, const CLI::App&
       .hint(fmt::format("did you mean '{}'? See `millrace-train --help`", nearest_of(key, known)));
 }
 
-// The text of a value that is no list; empty: it has another type.
+// The text of a value that is not a list; empty: it has another type.
 std::string text_of(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   // 1e1 is a whole number too.
@@ -125,10 +125,10 @@ std::vector<std::string> words_of(const recipe_text& of, const std::string& key,
                                   const nlohmann::json& value, const CLI::Option& option) {
   const bool is_flag = option.get_items_expected_max() == 0;
   if (is_flag != value.is_boolean()) {
-    throw failure(
-        wrong_key(of, key,
-                  fmt::format("the value of '{}' is {}", key,
-                              is_flag ? "not true or false" : "true or false, and it is no flag")));
+    throw failure(wrong_key(
+        of, key,
+        fmt::format("the value of '{}' is {}", key,
+                    is_flag ? "not true or false" : "true or false, and it is not a flag")));
   }
   const bool adds_up = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   std::vector<std::string> texts;

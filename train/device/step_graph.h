@@ -12,7 +12,7 @@ namespace millrace {
 // CUDA graphs ("CUDA semantics"). One thread.
 class step_graph {
  public:
-  // Throws `failure`: usage for a device that is no GPU, unsupported in a build without CUDA.
+  // Throws `failure`: usage for a device that is not a GPU, unsupported in a build without CUDA.
   explicit step_graph(c10::Device device);
   ~step_graph();
   step_graph(const step_graph&) = delete;

@@ -156,7 +156,8 @@ std::vector<std::string> only_in(std::vector<std::string> a, std::vector<std::st
   return out;
 }
 
-// How the shards of a checkpoint and of a run differ: ": 1 of its 8 is gone (a.tar), ...".
+// The difference between the shards of a checkpoint and of a run: ": 1 of its 8 is gone (a.tar),
+// ...".
 std::string differing_shards(const std::vector<std::string>& then,
                              const std::vector<std::string>& now) {
   if (then.empty() || now.empty()) return ", or with another index";
@@ -217,7 +218,8 @@ shard_index entries_of(const shard_index& said, const std::vector<std::string>& 
   return used;
 }
 
-// What an index says of the shards, which are those that it lists where none are given. Null: none.
+// The entries of the shards in an index. Without shards, takes those that the index lists. Null:
+// there is no index.
 static std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& shards,
                                                      const std::string& index,
                                                      const std::string& base,
@@ -332,7 +334,7 @@ std::string inputs_fingerprint(const train_options& o, const run_inputs& found) 
                      o.val_shards.size(), found.raw_files, all);
 }
 
-// What distinguishes a shard from another one of the same name; empty if nothing is known.
+// The facts that distinguish a shard from another one of the same name; empty if none are known.
 static std::string known_of_shard(const train_options& o, const run_inputs& found, std::size_t i) {
   const std::string& url = o.val_shards[i];
   std::string out;

@@ -31,10 +31,10 @@ class learner {
   // this rank reads.
   void join(process_group& group, int part);
 
-  // What a step needs beside its batch.
+  // The arguments of a step other than its batch.
   struct step_terms {
-    // How many steps of the run have been taken, also before it was resumed: what a model draws
-    // from torch's generators depends on it, the rank's part of the data and the seed alone.
+    // Steps of the run so far, including those before a resume. The numbers that a model draws from
+    // torch's generators depend on it, the rank's part of the data and the seed alone.
     std::int64_t step = 0;
     double rate = 0;                // of learning
     std::int64_t of_all_ranks = 0;  // samples: each counts alike, whichever rank has it

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// What prepare() finds out about a run's data, beside the URLs of the shards: facts of this host's
-// files and of the indexes, and who reads which part.
+// The facts of a run's data that prepare() finds, other than the URLs of the shards: facts of this
+// host's files and of the indexes, and who reads which part.
 struct run_inputs {
   std::shared_ptr<const shard_index> lengths;      // of train_options::shards, in their order
   std::shared_ptr<const shard_index> val_lengths;  // of train_options::val_shards, in their order

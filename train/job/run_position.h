@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// How far a run is.
+// The position of a run.
 struct run_position {
   std::int64_t step = 0;            // steps taken
   std::int64_t epoch = 0;           // the current one, from 0

@@ -376,7 +376,7 @@ class attempt {
   steady_clock::time_point asked_at_;
 };
 
-// How long to wait before ranks are started again after so many failures in a row: not at all after
+// The time to wait before ranks are started again after so many failures in a row: not at all after
 // the first, then 1 s, 2 s, and so on up to a minute.
 seconds back_off(int failures) {
   constexpr int most = 60;

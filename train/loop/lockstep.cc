@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// What a batch is; of none 0.
+// The fingerprint of a batch; 0 if there is none.
 std::uint64_t mark_of(const std::optional<host_batch>& b) {
   if (!b) return 0;
   std::uint64_t mark = fingerprint(fmt::format("{} {}", b->epoch, fmt::join(b->labels, " ")));

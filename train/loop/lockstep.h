@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// What happens to the batches that a rank has left when another has none.
+// The fate of the batches that a rank has left when another has none.
 enum class rest_of_epoch {
   dropped,  // the epoch is over for all
   trained,  // those without take part in the steps with batches of no samples
@@ -44,9 +44,9 @@ class lockstep {
   // gone.
   std::optional<host_batch> next();
 
-  // What next() does first. Called after a step, it says what follows it before the next batch is
-  // taken: the functions below then speak of that. When one rank's epoch is over, reads and drops
-  // the batches that the other ranks have left. Throws `failure` (peer_lost).
+  // The first half of next(), to learn the outcome of the agreement before taking the next batch;
+  // the functions below then refer to it. When one rank's epoch is over, reads and drops the
+  // batches that the other ranks have left. Throws `failure` (peer_lost).
   void agree();
 
   // Whether the epoch is over on all ranks, after the last batch that next() returned.

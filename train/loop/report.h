@@ -38,7 +38,7 @@ struct step_report {
 // on a terminal it redraws one line. It also writes JSON lines to a file. One thread.
 class reporter {
  public:
-  // Of a rank in [0, world_size), with this many seconds between lines.
+  // The reporter of a rank in [0, world_size), with this many seconds between lines.
   reporter(int rank, int world_size, double log_every_s);
 
   // The file of JSON lines: `file` for rank 0, FILE.rankR for the others.

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// How the learning rate changes after its warm-up: not at all, by a factor at some epochs, or from
-// `lr` down to `least` along half a cosine, a line or a power of what is left. one_cycle rises
+// The course of the learning rate after its warm-up: not at all, by a factor at some epochs, or
+// from `lr` down to `least` along half a cosine, a line or a power of what is left. one_cycle rises
 // along half a cosine from a part of `lr` to `lr`, and then falls along another. Each is that of
 // torch.optim.lr_scheduler: ConstantLR, MultiStepLR, CosineAnnealingLR, LinearLR, PolynomialLR (of
 // `least` 0) and OneCycleLR.

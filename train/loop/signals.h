@@ -32,7 +32,7 @@ class signal_watch {
   signal_watch(const signal_watch&) = delete;
   signal_watch& operator=(const signal_watch&) = delete;
 
-  // What the trainer asks. Refers to this object.
+  // The requests that the trainer asks for. Refers to this object.
   train_control control();
 
  private:

@@ -40,7 +40,7 @@ constexpr const char* how_to_export = "make it again with export_model.py";
   throw failure(error(kind, what).at(file).hint(what_to_do));
 }
 
-// In bytes. Throws `failure` if it cannot be read, or is no file.
+// In bytes. Throws `failure` if it cannot be read, or is not a file.
 std::size_t size_of(const std::string& file) {
   struct stat about{};
   const int why = host_files().stat(file, about) == 0 ? 0 : errno;

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// What the loss of N images is taken against.
+// The targets of the loss of N images.
 struct loss_terms {
   torch::Tensor labels;        // N int64
   torch::Tensor other_labels;  // of mixed images, N int64; else undefined
@@ -33,7 +33,7 @@ class model : public torch::nn::Module {
   virtual scored_batch loss_of(torch::Tensor images, const loss_terms& terms);
 };
 
-// What a model has to fit.
+// The sizes that a model has to fit.
 struct model_terms {
   int classes = 0;     // scores of an image
   int image_size = 0;  // side in pixels, the largest that images have

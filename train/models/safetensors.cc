@@ -47,7 +47,7 @@ bool are_whole(const nlohmann::json& numbers) {
          });
 }
 
-// Where a tensor's bytes are.
+// The place of a tensor's bytes.
 struct tensor_place {
   std::size_t begin = 0;
   std::size_t end = 0;

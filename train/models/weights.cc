@@ -26,7 +26,7 @@ std::string shape_of(const at::Tensor& t) {
   return out.empty() ? "a scalar" : out;
 }
 
-// Numbers of another precision are converted; whole numbers are no weights.
+// Numbers of another precision are converted; whole numbers are not weights.
 void check_kind(const std::string& name, const at::Tensor& in_file, const at::Tensor& in_model,
                 const std::string& where) {
   if (in_file.is_floating_point() == in_model.is_floating_point()) return;

@@ -18,7 +18,7 @@ enum class optimizer_kind { sgd, adamw, lars };
 // Which parameters decay: all, or those of two dimensions or more. Norms and biases have one.
 enum class decayed { all, without_norms };
 
-// What an optimizer does, and how strongly.
+// The settings of an optimizer.
 struct optimizer_options {
   optimizer_kind kind = optimizer_kind::sgd;  // whose step it takes
   double momentum = 0.9;                      // of SGD and LARS, 0 to 1
@@ -50,9 +50,10 @@ class optimizer {
   // One step. A parameter without a gradient keeps its value. Clips the gradients, in place.
   void step();
 
-  // What a run is resumed from, by the names of the parameters: NAME has the momentum of SGD,
-  // NAME.momentum that of LARS, NAME.exp_avg and NAME.exp_avg_sq the means of AdamW, and `step` its
-  // number of steps. Empty before the first step, and for SGD without momentum. Shares the tensors.
+  // The state that a run is resumed from, by the names of the parameters: NAME has the momentum of
+  // SGD, NAME.momentum that of LARS, NAME.exp_avg and NAME.exp_avg_sq the means of AdamW, and
+  // `step` its number of steps. Empty before the first step, and for SGD without momentum. Shares
+  // the tensors.
   tensor_dict state() const;
   // The reverse. Throws `failure` (bad_state) for a tensor that has another shape or is not finite,
   // and for AdamW and LARS if one is missing; SGD begins with no momentum where the file has none.

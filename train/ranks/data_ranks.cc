@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// What a rank says of itself.
+// One rank's report.
 struct said_part {
   int rank = 0;   // of the data
   int world = 0;  // parts

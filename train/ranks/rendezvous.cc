@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long one request waits for a key before the ranks look at what else has happened.
+// The time that one request waits for a key before the ranks look at what else has happened.
 constexpr milliseconds slice{1000};
 
 constexpr const char* generation_key = "generation";  // and world size, by rank 0
@@ -119,7 +119,7 @@ bool meeting::comes(const std::string& key) {
   }
 }
 
-// The others go on waiting for the right process: it is in what they say of it.
+// The others keep waiting; their timeout error quotes this refusal.
 void meeting::refuse(const std::string& what, const std::string& hint) {
   store_.set(refused_key, what);
   throw failure(error(errc::usage, what).hint(hint));
@@ -188,7 +188,7 @@ std::string meeting::as_first() {
   return generation;
 }
 
-// What rank 0 has announced.
+// The announcement of rank 0.
 meeting::announcement meeting::announced() {
   const std::string said = store_.get_to_str(generation_key);
   const std::size_t space = std::min(said.find(' '), said.size() - 1);

@@ -15,7 +15,7 @@ class Store;
 
 namespace millrace {
 
-// Where a rank is, and what it waits for: notices and errors name it.
+// A rank's place, and what it waits for: notices and errors name it.
 struct rendezvous_terms {
   job_place place;
   std::chrono::milliseconds timeout{300'000};  // for all ranks to come

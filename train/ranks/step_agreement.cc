@@ -11,7 +11,7 @@ std::int64_t any(bool mine) {
   return mine ? -1 : 0;
 }
 
-// What is summed over all ranks.
+// The values that are summed over all ranks.
 std::vector<std::int64_t> addends_of(const rank_word& mine) {
   std::vector<std::int64_t> out;
   if (mine.samples >= 0) out.push_back(mine.samples);

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What a rank says of itself, once a step.
+// One rank's report for a step.
 struct rank_word {
   bool has_batch = false;     // another one, in this epoch
   std::int64_t samples = -1;  // of that batch; -1 on all ranks: nobody asks
@@ -20,7 +20,7 @@ struct rank_word {
   int ending = 0;             // the signal that it is to end by; 0: none
 };
 
-// What all of them know of one another then.
+// The combined reports of all ranks.
 struct common_word {
   bool all_have_batches = false;  // another one, in this epoch
   bool one_has_batch = false;     // at least

@@ -92,7 +92,7 @@ class Decoder:
         pre: asked before them; by default gzfilter.
         post: asked after them; by default basichandlers.
         only: fields to decode, a list or "jpg cls"; None: all.
-        partial: webdataset refuses fields that are no bytes without it; here they stay as they are in any case.
+        partial: webdataset refuses fields that are not bytes without it; here they stay as they are in any case.
     """
 
     def __init__(self, handlers: Sequence[FieldDecoder], pre: Optional[Sequence[FieldDecoder]] = None,
