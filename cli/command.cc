@@ -228,7 +228,7 @@ plan<sample> sample_walk::samples(const std::vector<std::string>& urls) const {
          on_error(resync ? skip_errors() : fail_on_error());
 }
 
-int sample_walk::tell_of_damage(const ledger& counts) {
+int sample_walk::report_damage(const ledger& counts) {
   const std::uint64_t all = counts.skipped_in_all();
   if (all == 0) return 0;
   for (const std::string& what : counts.first_skipped) to_stderr("millrace: {}\n", what);

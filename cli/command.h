@@ -122,7 +122,7 @@ struct sample_walk {
   // The amount to read, for progress.
   static amount_of_work work_of(const std::vector<std::string>& urls);
   // Reports skipped data on stderr, and returns the exit code.
-  static int tell_of_damage(const ledger& counts);
+  static int report_damage(const ledger& counts);
 };
 
 }  // namespace millrace::cli

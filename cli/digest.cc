@@ -38,7 +38,7 @@ int digest(const environment& e, const sample_walk& walk, bool json) {
   } else {
     fmt::print("{}{}\n{}\n", whole ? "" : "stopped after ", counted(samples, "sample"), hash);
   }
-  const int code = sample_walk::tell_of_damage(data.counts());
+  const int code = sample_walk::report_damage(data.counts());
   return whole ? code : exit_code_of_interrupt();
 }
 

@@ -66,7 +66,7 @@ void tell_of_repeated(const std::vector<std::string>& urls) {
 }
 
 // The text goes to stderr, because stdout is byte-for-byte that of `widsindex create`.
-void tell_of_created(const create_arguments& a, const index_report& made) {
+void report_created(const create_arguments& a, const index_report& made) {
   if (!made.removed_offsets.empty()) {
     to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
               printable(made.removed_offsets));
@@ -115,7 +115,7 @@ int create(const environment& e, const create_arguments& a) {
   const index_report made = create_index(eng, urls, a.output, how);
   shown.end();
   if (!made.interrupted) {
-    tell_of_created(a, made);
+    report_created(a, made);
     return 0;
   }
   if (a.json) {

@@ -73,7 +73,7 @@ int list(const environment& e, const ls_arguments& a) {
   shown.reset();
   if (listed) listed->end({{"samples", count}, {"interrupted", !whole}});
   if (!whole) return exit_code_of_interrupt();
-  return sample_walk::tell_of_damage(data.counts());
+  return sample_walk::report_damage(data.counts());
 }
 
 // The engine's options, less the memory of the tiles. Throws `failure` if that is more than half.
@@ -137,7 +137,7 @@ int draw(const environment& e, const ls_arguments& a) {
       "millrace: {} in {}{}\n", counted(static_cast<std::uint64_t>(sheet.tiles()), "tile"),
       printable(a.sheet),
       bad > 0 ? fmt::format(", {} of them black: their samples have no decodable image", bad) : "");
-  return std::max(bad > 0 ? 1 : 0, sample_walk::tell_of_damage(data.counts()));
+  return std::max(bad > 0 ? 1 : 0, sample_walk::report_damage(data.counts()));
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ std::string text_of(std::uint64_t shards, const known& k) {
 }
 
 // Prints one line on stderr for all; returns the exit code of the first.
-int tell_of(const std::vector<error>& problems) {
+int report_problems(const std::vector<error>& problems) {
   if (problems.empty()) return 0;
   error first = problems.front();
   if (problems.size() > 1) {
@@ -198,7 +198,7 @@ int tell(const std::vector<std::string>& urls, const findings& found, const summ
     to_stderr("millrace: {} is named more than once; patterns count it once\n",
               printable(redacted(*twice)));
   }
-  const int code = tell_of(found.problems);
+  const int code = report_problems(found.problems);
   if (a.json) {
     auto out = to_json(urls.size(), all);
     out["interrupted"] = found.stopped_after.has_value();

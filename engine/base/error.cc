@@ -99,8 +99,8 @@ std::size_t scheme_end(std::string_view text) {
   return is_scheme ? n : 0;
 }
 
-// Scheme names are case-insensitive.
-bool has_scheme(std::string_view text, std::string_view scheme) {
+// Whether `text` begins with `scheme`, in lower case, and ":". Scheme names are case-insensitive.
+bool is_scheme_of(std::string_view scheme, std::string_view text) {
   const auto is_alike = [](char a, char b) { return lowered(a) == b; };
   return scheme_end(text) == scheme.size() &&
          std::ranges::equal(text.substr(0, scheme.size()), scheme, is_alike);
@@ -117,7 +117,7 @@ std::optional<std::size_t> authority_of(std::string_view text) {
   const auto colon = text.find(':');
   const bool is_scheme = colon != std::string_view::npos && colon >= 2 &&
                          text.substr(0, colon).find_first_of("/.@ ") == std::string_view::npos;
-  if (!is_scheme || has_scheme(text, "file")) return std::nullopt;
+  if (!is_scheme || is_scheme_of("file", text)) return std::nullopt;
   return std::min(text.find_first_not_of('/', colon + 1), text.size());
 }
 
@@ -172,7 +172,7 @@ std::size_t encoded_query(std::string_view url, std::size_t from) {
 }
 
 std::string redacted_one(std::string_view url) {
-  if (has_scheme(url, "pipe")) return redacted_command(url);
+  if (is_scheme_of("pipe", url)) return redacted_command(url);
   const auto authority = authority_of(url);
   if (!authority) return std::string(url);
   const auto authority_end = authority_end_of(url, *authority);
@@ -198,7 +198,7 @@ bool is_well_written(std::string_view url) {
 // The start of the second URL of a list; the text's size: there is none. Everything after a command
 // may belong to it.
 std::size_t next_url(std::string_view text) {
-  if (has_scheme(text, "pipe")) return text.size();
+  if (is_scheme_of("pipe", text)) return text.size();
   bool in_query = false;
   for (std::size_t at = 1; at < text.size(); ++at) {
     const char before = text[at - 1];
@@ -210,7 +210,7 @@ std::size_t next_url(std::string_view text) {
     const std::string_view rest = text.substr(at);
     const std::size_t end = scheme_end(rest);
     const bool begins =
-        end > 0 && (rest.substr(end + 1).starts_with('/') || has_scheme(rest, "pipe"));
+        end > 0 && (rest.substr(end + 1).starts_with('/') || is_scheme_of("pipe", rest));
     if (begins) return is_well_written(without_separators(text.substr(0, at))) ? at : text.size();
   }
   return text.size();

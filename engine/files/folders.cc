@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t piece = std::size_t{64} << 10;
+constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 
 // Throws if it cannot be determined whether there is such a file.
 std::optional<struct stat> status_of(const std::string& path) {
@@ -80,7 +80,7 @@ result<std::string> read_to_end(const held_file& file, const std::string& path,
   if (is_file && static_cast<std::uint64_t>(s.st_size) > most_bytes) return too_large();
   std::string text;
   // One byte more than the file has, to see that it ends there.
-  std::size_t room = is_file ? static_cast<std::size_t>(s.st_size) + 1 : piece;
+  std::size_t room = is_file ? static_cast<std::size_t>(s.st_size) + 1 : piece_bytes;
   for (;;) {
     const std::size_t had = text.size();
     if (had > most_bytes) return too_large();
@@ -91,7 +91,7 @@ result<std::string> read_to_end(const held_file& file, const std::string& path,
     text.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
     if (n == 0) return text;
     if (n < 0 && n != -EINTR && n != -EAGAIN) return cannot_read(path, static_cast<int>(-n));
-    room = piece;
+    room = piece_bytes;
   }
 }
 

@@ -20,14 +20,14 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t mapped_from = 64_KiB;
-constexpr std::size_t huge_page = 2_MiB;
+constexpr std::size_t mapped_from_bytes = 64_KiB;
+constexpr std::size_t huge_page_bytes = 2_MiB;
 
 // Large blocks have their own mappings: they return to the system whole, and never fragment.
 class page_allocator final : public host_allocator {
  public:
   std::byte* allocate(std::size_t size) override {
-    if (size >= mapped_from) return size % huge_page == 0 ? map_huge(size) : map(size);
+    if (size >= mapped_from_bytes) return size % huge_page_bytes == 0 ? map_huge(size) : map(size);
     const std::size_t alignment =
         size >= page_bytes ? page_bytes : 64;  // whole pages: for direct reads
     void* p = std::aligned_alloc(alignment, round_up(size, alignment));
@@ -35,7 +35,7 @@ class page_allocator final : public host_allocator {
     return static_cast<std::byte*>(p);
   }
   void release(std::byte* data, std::size_t size) noexcept override {
-    if (size >= mapped_from) {
+    if (size >= mapped_from_bytes) {
       munmap(data, size);
     } else {
       std::free(data);
@@ -50,11 +50,11 @@ class page_allocator final : public host_allocator {
   }
   // One fault and one pinned page instead of 512 of each (docs/decisions.md, 17).
   static std::byte* map_huge(std::size_t size) {
-    std::byte* p = map(size + huge_page);
+    std::byte* p = map(size + huge_page_bytes);
     const auto address = reinterpret_cast<std::uintptr_t>(p);
-    const std::size_t before = (huge_page - address % huge_page) % huge_page;
+    const std::size_t before = (huge_page_bytes - address % huge_page_bytes) % huge_page_bytes;
     if (before > 0) munmap(p, before);
-    munmap(p + before + size, huge_page - before);
+    munmap(p + before + size, huge_page_bytes - before);
     madvise(p + before, size, MADV_HUGEPAGE);
     return p + before;
   }
@@ -63,7 +63,7 @@ class page_allocator final : public host_allocator {
 }  // namespace
 
 std::size_t charge_of(std::size_t size) {
-  return size >= mapped_from ? round_up(size, page_bytes) : std::max<std::size_t>(size, 1);
+  return size >= mapped_from_bytes ? round_up(size, page_bytes) : std::max<std::size_t>(size, 1);
 }
 
 host_allocator& default_host_allocator() {
@@ -237,7 +237,7 @@ buffer memory_share::take(std::size_t size) {
   entry.emplace(nullptr, state::given_block{needed, 0});
   auto of_given = entry.extract(entry.begin());
   std::byte* data = nullptr;
-  if (needed >= mapped_from) {
+  if (needed >= mapped_from_bytes) {
     // An entry to return it to, which drop_idle() keeps while it is needed.
     struct user {
       state::idle_blocks& of;
@@ -263,7 +263,7 @@ void memory_share::give_back(std::byte* data, std::size_t size) noexcept {
   state& s = *state_;
   const std::scoped_lock lock(s.mutex);
   s.given.erase(data);
-  if (size >= mapped_from) {
+  if (size >= mapped_from_bytes) {
     auto& blocks = s.idle_by_size.find(size)->second;
     --blocks.in_use;
     s.push_idle(blocks, data, size);

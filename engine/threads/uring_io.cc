@@ -38,10 +38,6 @@ void say_once_how_much_is_pinned(const std::vector<std::span<std::byte>>& parts)
   });
 }
 
-}  // namespace
-
-namespace {
-
 error no_ring(int os_errno) {
   const errc kind =
       kind_of(os_errno) == errc::no_descriptors ? errc::no_descriptors : errc::unsupported;

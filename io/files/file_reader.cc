@@ -291,13 +291,13 @@ error file_reader::shrank(std::uint64_t at) const {
       .hint("do not rewrite shards in use; write a new name and rename");
 }
 
-// Drops pages well behind the reads under way. Nothing is read or waited for, so this needs no
+// Drops pages well before the reads under way. Nothing is read or waited for, so this needs no
 // thread.
 void file_reader::drop_cache(std::uint64_t up_to) {
-  constexpr std::uint64_t behind = 16_MiB;
+  constexpr std::uint64_t kept_bytes = 16_MiB;
   const bool last = up_to + chunk_ >= end_;
-  if (!last && up_to < dropped_to_ + 2 * behind) return;
-  const std::uint64_t end = last ? end_ : up_to - behind;
+  if (!last && up_to < dropped_to_ + 2 * kept_bytes) return;
+  const std::uint64_t end = last ? end_ : up_to - kept_bytes;
   posix_fadvise(file_->fd(), static_cast<off_t>(dropped_to_), static_cast<off_t>(end - dropped_to_),
                 POSIX_FADV_DONTNEED);
   dropped_to_ = end;

@@ -217,7 +217,7 @@ std::optional<std::string> native_url(const std::string& command) {
   const auto of_store = [](std::string_view scheme) {
     return [scheme](const url& where) { return where.scheme == scheme; };
   };
-  const auto value_behind = [&](std::initializer_list<std::string_view> flags) {
+  const auto value_after = [&](std::initializer_list<std::string_view> flags) {
     const auto at = std::ranges::find_if(
         words, [&](const std::string& w) { return std::ranges::find(flags, w) != flags.end(); });
     return at == words.end() || at + 1 == words.end() ? std::string() : *(at + 1);
@@ -227,8 +227,8 @@ std::optional<std::string> native_url(const std::string& command) {
   if (program == "aws" || program == "s5cmd") return first_url(of_store("s3"));
   if (program == "ais") return first_url(of_store("ais"));
   if (program == "az") {
-    const std::string container = value_behind({"-c", "--container-name"});
-    const std::string name = value_behind({"-n", "--name"});
+    const std::string container = value_after({"-c", "--container-name"});
+    const std::string name = value_after({"-n", "--name"});
     if (!container.empty() && !name.empty()) return "az://" + container + "/" + name;
   }
   const bool reads_files = program == "cat" || program == "mbuffer" || program == "fread";

@@ -15,7 +15,7 @@ namespace millrace {
 namespace {
 
 // The limit for the body of a refusal.
-constexpr std::size_t most_of_an_error = 64UL << 10;
+constexpr std::size_t most_error_bytes = 64UL << 10;
 
 // Appends a body of at most `most` bytes to `into`; returns the error, if any.
 awaitable<std::optional<error>> take_body(http_exchange& from, std::size_t most,
@@ -92,7 +92,7 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       }
       if (wants_body)
         broken =
-            co_await take_body(*outcome->exchange, std::max(most, most_of_an_error), answer.body);
+            co_await take_body(*outcome->exchange, std::max(most, most_error_bytes), answer.body);
       if (broken && broken->kind() == errc::too_large)
         co_return broken->at(to_string(object.target));
       if (succeeds) {

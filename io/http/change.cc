@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 // The most of an answer's body that is read: error pages and results of uploads are short.
-constexpr std::size_t most_of_an_answer = 1UL << 20;
+constexpr std::size_t most_answer_bytes = 1UL << 20;
 
 // The codes of stores for a request that failed on its way, whatever the status says.
 constexpr std::array<std::string_view, 6> passing_codes = {
@@ -71,7 +71,7 @@ awaitable<std::optional<error>> take_answer(http_exchange& from, std::string& in
     if (!got) co_return got.error();
     if (*got == 0) co_return std::nullopt;
     into.append(piece, 0, *got);
-    if (into.size() > most_of_an_answer) {
+    if (into.size() > most_answer_bytes) {
       co_return error(errc::too_large, "the answer is larger than expected");
     }
   }

@@ -12,8 +12,8 @@ void checked_bytes::put(bytes piece, std::optional<std::uint64_t> total) {
   const std::uint64_t all = std::max(total.value_or(came_), came_);
   if (all <= small_bytes_ && !given_any_) return;
   // If the length is unknown, this may be the end.
-  const std::uint64_t behind = total ? all - came_ : 0;
-  hold_copy(end_bytes - std::min(end_bytes, behind));
+  const std::uint64_t to_come = total ? all - came_ : 0;
+  hold_copy(end_bytes - std::min(end_bytes, to_come));
 }
 
 // Withholds no more than the last `size` bytes.

@@ -312,8 +312,8 @@ void assembly::settle_hedge(part& head) {
   if (second.failed || slow.ended || twice > origin_.hedges.allowance()) return drop_hedge(head);
   // Drops bytes that are no longer needed; the slow fetch may wait for their memory.
   while (second.next_ready() < offset_ && !second.ready.empty()) {
-    const std::uint64_t behind = offset_ - second.next_ready();
-    second.drop_ready(std::min<std::uint64_t>(behind, second.ready.front().size()));
+    const std::uint64_t needless_bytes = offset_ - second.next_ready();
+    second.drop_ready(std::min<std::uint64_t>(needless_bytes, second.ready.front().size()));
     second.notify();
   }
   if (second.ready.empty() || !slow.ready.empty()) return;

@@ -30,20 +30,20 @@ steady_clock::duration retry_budget::take(time_point now) {
 }
 
 std::size_t part_size::bytes(std::size_t most) const {
-  if (fixed_ > 0) return std::min(fixed_, std::max(most, least));
+  if (fixed_ > 0) return std::min(fixed_, std::max(most, least_bytes));
   constexpr double bodies_per_wait = 8;
   const auto wanted = static_cast<std::size_t>(bodies_per_wait * first_byte_s_ * rate_);
-  return std::clamp(wanted, least, std::max(most, least));
+  return std::clamp(wanted, least_bytes, std::max(most, least_bytes));
 }
 
 std::size_t part_size::bytes_alone() const {
   if (fixed_ > 0) return fixed_;
   constexpr double seconds = 0.5;
-  return std::clamp(static_cast<std::size_t>(seconds * rate_), 8 * least, 64 * least);
+  return std::clamp(static_cast<std::size_t>(seconds * rate_), 8 * least_bytes, 64 * least_bytes);
 }
 
 void part_size::completed(std::size_t bytes, double first_byte_s, double body_s) {
-  if (bytes < least / 4 || body_s <= 0) return;  // says little about the rate
+  if (bytes < least_bytes / 4 || body_s <= 0) return;  // says little about the rate
   // The least of recent ones: later first bytes have waited for other parts.
   constexpr double forgotten = 1.02;
   first_byte_s_ =
@@ -72,7 +72,7 @@ void hedge_policy::completed(std::uint64_t bytes, double seconds) {
 std::uint64_t hedge_policy::allowance() const {
   if (share_ <= 0) return 0;
   const auto allowed =
-      first_allowance + static_cast<std::uint64_t>(share_ * static_cast<double>(received_));
+      first_allowance_bytes + static_cast<std::uint64_t>(share_ * static_cast<double>(received_));
   return allowed - std::min(allowed, wasted_);
 }
 

@@ -46,7 +46,7 @@ class part_size {
   std::size_t bytes_alone() const;
   void completed(std::size_t bytes, double first_byte_s, double body_s);
 
-  static constexpr std::size_t least = 1 << 20;
+  static constexpr std::size_t least_bytes = 1 << 20;
 
  private:
   std::size_t fixed_;
@@ -79,11 +79,11 @@ class range_planner {
 // twice the previous one, up to the size with the best rate. Pure.
 class extent_ramp {
  public:
-  explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first, most)) {}
+  explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first_bytes, most)) {}
   std::size_t next() { return std::exchange(next_, std::min(2 * next_, most_)); }
 
  private:
-  static constexpr std::size_t first = 256_KiB;
+  static constexpr std::size_t first_bytes = 256_KiB;
   std::size_t most_;
   std::size_t next_;
 };
@@ -103,7 +103,7 @@ class hedge_policy {
   // The bytes that may still be received twice.
   std::uint64_t allowance() const;
 
-  static constexpr std::uint64_t first_allowance = 4 << 20;
+  static constexpr std::uint64_t first_allowance_bytes = 4 << 20;
   static constexpr double least_wait_s = 1;
   static constexpr double slower = 4;  // times slower than usual
   static constexpr int least_parts = 4;

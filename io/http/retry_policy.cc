@@ -16,13 +16,13 @@ using std::chrono::milliseconds;
 constexpr milliseconds longest_pause{30'000};
 constexpr std::chrono::seconds longest_retry_after{60};
 // A request that brought this many bytes has not failed, as far as retries are concerned.
-constexpr std::uint64_t worthwhile = 65'536;
+constexpr std::uint64_t worthwhile_bytes = 65'536;
 // Multiples of http_options::attempts: requests in a row that may bring less than that.
-constexpr int most_crumbs = 10;
+constexpr int most_crumbs_factor = 10;
 
-std::string told_of(int crumbs) {
+std::string crumbs_text(int crumbs) {
   return fmt::format("{} requests in a row brought less than {} KiB each", crumbs,
-                     worthwhile / 1024);
+                     worthwhile_bytes / 1024);
 }
 
 }  // namespace
@@ -40,27 +40,27 @@ void retry_policy::gained(std::uint64_t bytes) {
 }
 
 bool retry_policy::gains_too_little() const {
-  return crumbs_ >= most_crumbs * most_attempts_;
+  return crumbs_ >= most_crumbs_factor * most_attempts_;
 }
 
 retry_policy::decision retry_policy::on_failure(bool restarts,
                                                 const std::optional<std::string>& retry_after) {
   ++attempts_;
-  crumbs_ = gained_ < worthwhile ? crumbs_ + 1 : 0;
+  crumbs_ = gained_ < worthwhile_bytes ? crumbs_ + 1 : 0;
   if (restarts && ++restarts_ >= most_attempts_) {
     return no_more{fmt::format("restarted {} times", restarts_)};
   }
   if (attempts_ >= most_attempts_) {
     return no_more{fmt::format("attempt {} of {}", attempts_, most_attempts_)};
   }
-  if (gains_too_little()) return no_more{told_of(crumbs_)};
+  if (gains_too_little()) return no_more{crumbs_text(crumbs_)};
   milliseconds wait = pause();
   if (retry_after) {
     if (const auto asked = parse_retry_after(*retry_after, time_.unix_seconds())) {
       wait = std::max<milliseconds>(wait, std::min(*asked, longest_retry_after));
     }
   }
-  return again{wait, std::exchange(gained_, 0) < worthwhile};
+  return again{wait, std::exchange(gained_, 0) < worthwhile_bytes};
 }
 
 milliseconds retry_policy::pause() {
@@ -74,8 +74,8 @@ milliseconds retry_policy::pause() {
 }
 
 retry_policy::decision retry_policy::on_end() {
-  crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
-  if (gains_too_little()) return no_more{told_of(crumbs_)};
+  crumbs_ = std::exchange(gained_, 0) < worthwhile_bytes ? crumbs_ + 1 : 0;
+  if (gains_too_little()) return no_more{crumbs_text(crumbs_)};
   return again{};
 }
 

@@ -40,7 +40,7 @@ class ais final : public object_store {
   result<http_object> at(const std::string& path) {
     const http_options& o = stack_->options();
     const std::string& set = o.variable("AIS_ENDPOINT");
-    if (set.empty() && !std::exchange(told_of_default_, true)) {
+    if (set.empty() && !std::exchange(reported_default_, true)) {
       log_notice("AIS_ENDPOINT is not set: ais:// is read from http://localhost:8080");
     }
     auto target = parse_endpoint(set.empty() ? "http://localhost:8080" : set, "AIS_ENDPOINT");
@@ -56,7 +56,7 @@ class ais final : public object_store {
   }
 
   std::shared_ptr<http_stack> stack_;
-  bool told_of_default_ = false;
+  bool reported_default_ = false;
 };
 
 constexpr auto ais_variables = std::to_array<foreign_variable>({

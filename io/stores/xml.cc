@@ -16,7 +16,7 @@ namespace {
 constexpr std::ptrdiff_t most_marks = 300'000;
 
 // The position after the first `end` in `text`; the text's size if there is none.
-std::size_t behind(std::string_view text, std::string_view end) {
+std::size_t position_after(std::string_view text, std::string_view end) {
   const auto at = text.find(end);
   return at == std::string_view::npos ? text.size() : at + end.size();
 }
@@ -51,16 +51,16 @@ bool is_shallow_xml(std::string_view text, int most) {
     text.remove_prefix(std::min(text.find('<'), text.size()));
     std::size_t length = 0;
     if (text.starts_with("<!--")) {
-      length = 4 + behind(text.substr(4), "-->");
+      length = 4 + position_after(text.substr(4), "-->");
     } else if (text.starts_with("<![CDATA[")) {
-      length = behind(text, "]]>");
+      length = position_after(text, "]]>");
     } else if (text.starts_with("<?")) {
-      length = 2 + behind(text.substr(2), "?>");
+      length = 2 + position_after(text.substr(2), "?>");
     } else if (text.starts_with("<!")) {
       return false;  // a document type: no store sends one
     } else if (text.starts_with("</")) {
       if (--depth < 0) return false;
-      length = behind(text, ">");
+      length = position_after(text, ">");
     } else if (!text.empty()) {
       length = tag_length(text);
       if (length == 0) return false;

@@ -63,9 +63,9 @@ class xz_windows final : public stream_windows {
     next_block(0);
   }
 
-  void next_block(std::uint64_t behind) {
+  void next_block(std::uint64_t skip_bytes) {
     state_ = state::block_size;
-    expect(1, behind);
+    expect(1, skip_bytes);
   }
 
   void on_block_size(char size) {
@@ -120,9 +120,9 @@ class xz_windows final : public stream_windows {
     next_chunk(0);
   }
 
-  void next_chunk(std::uint64_t behind) {
+  void next_chunk(std::uint64_t skip_bytes) {
     state_ = state::chunk;
-    expect(1, behind);
+    expect(1, skip_bytes);
   }
 
   void on_chunk(unsigned control) {
@@ -137,11 +137,11 @@ class xz_windows final : public stream_windows {
   // Sizes are big-endian, minus one: the unpacked size, then the packed one.
   void after_chunk(std::string_view sizes) {
     const auto at = sizes.size() - 2;
-    const std::uint64_t behind =
+    const std::uint64_t skip_bytes =
         (byte_at(sizes, at) << 8 | byte_at(sizes, at + 1)) + 1 + (has_properties_ ? 1 : 0);
     has_properties_ = false;
-    data_bytes_ += sizes.size() + behind;
-    next_chunk(behind);
+    data_bytes_ += sizes.size() + skip_bytes;
+    next_chunk(skip_bytes);
   }
 
   void begin_number() {
@@ -208,9 +208,9 @@ class zstd_windows final : public stream_windows {
     }
   }
 
-  void next_frame(std::uint64_t behind) {
+  void next_frame(std::uint64_t skip_bytes) {
     state_ = state::magic;
-    expect_stream(4, behind);
+    expect_stream(4, skip_bytes);
   }
 
   void on_descriptor(unsigned flags) {
@@ -293,15 +293,15 @@ class lz4_windows final : public stream_windows {
   }
 
   // No padding precedes a block: its size may begin with a zero byte.
-  void next_old_block(std::uint64_t behind) {
+  void next_old_block(std::uint64_t skip_bytes) {
     state_ = state::old_block;
-    expect(4, behind);
+    expect(4, skip_bytes);
     may_end();
   }
 
-  void next_frame(std::uint64_t behind) {
+  void next_frame(std::uint64_t skip_bytes) {
     state_ = state::magic;
-    expect_stream(4, behind);
+    expect_stream(4, skip_bytes);
   }
 
   void on_magic(std::uint64_t magic) {

@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 // A small file may grow without limit.
-constexpr std::uint64_t free_growth = 64_MiB;
+constexpr std::uint64_t free_growth_bytes = 64_MiB;
 
 class unpacking_source final : public byte_source {
  public:
@@ -43,7 +43,7 @@ class unpacking_source final : public byte_source {
       if (!got) co_return described(cause_of(got.error()));
       wants_input_ = got->wants_input;
       given_ += got->written;
-      if (given_ > free_growth && given_ / most_growth_ > taken_) co_return too_large();
+      if (given_ > free_growth_bytes && given_ / most_growth_ > taken_) co_return too_large();
       bytes out = std::move(*piece).freeze(got->written);
       const auto unwanted =
           static_cast<std::size_t>(std::min<std::uint64_t>(to_discard_, out.size()));
@@ -90,7 +90,7 @@ class unpacking_source final : public byte_source {
   }
 
   awaitable<result<bytes>> next_input() {
-    if (!behind_.empty()) co_return std::exchange(behind_, {});
+    if (!after_.empty()) co_return std::exchange(after_, {});
     auto input = co_await what_.source->read();
     if (!input) co_return input.error();
     taken_ += input->size();
@@ -107,7 +107,7 @@ class unpacking_source final : public byte_source {
       if (!more) co_return more.error();
       const std::size_t taken = std::min(size - whole.size(), more->size());
       whole += more->text().substr(0, taken);
-      if (taken < more->size()) behind_ = more->slice(taken);
+      if (taken < more->size()) after_ = more->slice(taken);
     }
     what_.first = owned_bytes(std::move(whole));
     co_return result<void>();
@@ -191,7 +191,7 @@ class unpacking_source final : public byte_source {
   std::uint64_t most_growth_;
   unpack_memory memory_;
   packed what_;             // `first`: the input that the unpacker has not yet received
-  bytes behind_;            // the bytes read after it
+  bytes after_;             // the bytes read after it
   bool has_ended_ = false;  // the input
   std::uint64_t to_discard_;
   std::uint64_t taken_;
@@ -209,17 +209,17 @@ class unpacking_source final : public byte_source {
 // The rest of a piece, then the source after it.
 class rest_source final : public byte_source {
  public:
-  rest_source(bytes rest, std::unique_ptr<byte_source> behind)
-      : rest_(std::move(rest)), behind_(std::move(behind)) {}
+  rest_source(bytes rest, std::unique_ptr<byte_source> after)
+      : rest_(std::move(rest)), after_(std::move(after)) {}
 
   awaitable<result<bytes>> read() override {
     if (!rest_.empty()) co_return std::exchange(rest_, {});
-    co_return co_await behind_->read();
+    co_return co_await after_->read();
   }
 
  private:
   bytes rest_;
-  std::unique_ptr<byte_source> behind_;
+  std::unique_ptr<byte_source> after_;
 };
 
 }  // namespace

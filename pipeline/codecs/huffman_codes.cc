@@ -48,19 +48,19 @@ bool code_table::assign(std::span<const std::uint8_t, 17> counts,
 void code_table::add(unsigned code, unsigned length, unsigned byte) {
   if (length > look_up_bits) return;
   const unsigned size = byte & 15;
-  const unsigned behind = look_up_bits - length;
+  const unsigned bits_after = look_up_bits - length;
   symbol s{.bits = static_cast<std::uint8_t>(length), .run = static_cast<std::uint8_t>(byte >> 4)};
-  symbol* to = &one_[code << behind];
-  if (size == 0 || size > behind) {
+  symbol* to = &one_[code << bits_after];
+  if (size == 0 || size > bits_after) {
     const auto without = size == 0 ? symbol::end_of_block : symbol::without_value;
     s.kind = size == 0 && s.run == 15 ? symbol::with_value : without;
     s.value = static_cast<std::int16_t>(size);
-    std::fill_n(to, std::size_t{1} << behind, s);
+    std::fill_n(to, std::size_t{1} << bits_after, s);
     return;
   }
   s.kind = symbol::with_value;
   s.bits = static_cast<std::uint8_t>(length + size);
-  const std::size_t each = std::size_t{1} << (behind - size);
+  const std::size_t each = std::size_t{1} << (bits_after - size);
   for (unsigned value = 0; value < 1U << size; ++value, to += each) {
     s.value = static_cast<std::int16_t>(value_of(value, size));
     std::fill_n(to, each, s);

@@ -99,7 +99,7 @@ std::uint32_t tables_in(std::span<const std::byte> s, bool quantisation) {
 }
 
 // Whether another image's scan follows the end of the one whose scan data is `scan`.
-bool has_scan_behind(std::span<const std::byte> scan) {
+bool has_scan_after(std::span<const std::byte> scan) {
   const std::string_view text(reinterpret_cast<const char*>(scan.data()), scan.size());
   auto at = text.find("\xFF\xD9");
   while (at != text.npos) {
@@ -129,7 +129,7 @@ void jpeg_headers::read(std::span<const std::byte> file) {
   tables = 0;
   passed_junk_ = false;
   has_runs = read_runs(file);
-  may_be_preview = passed_junk_ && runs.scan_at > 0 && has_scan_behind(file.subspan(runs.scan_at));
+  may_be_preview = passed_junk_ && runs.scan_at > 0 && has_scan_after(file.subspan(runs.scan_at));
 }
 
 // False as soon as the file is found not to be divisible into runs. `orientation` is set if it came

@@ -31,8 +31,8 @@ bool are_sides(std::int64_t width, std::int64_t height) {
   return width >= 1 && height >= 1 && width <= most && height <= most;
 }
 
-layout interleaved(std::int64_t width, std::int64_t height, std::size_t channels,
-                   std::size_t begin) {
+layout interleaved_pixels(std::int64_t width, std::int64_t height, std::size_t channels,
+                          std::size_t begin) {
   const auto w = static_cast<std::size_t>(width);
   return {.width = width,
           .height = height,
@@ -57,7 +57,7 @@ result<layout> npy_layout(std::span<const std::byte> file) {
   if (!colors_first) {
     const std::size_t channels = colors_last ? static_cast<std::size_t>(shape[2]) : 1;
     if (!are_sides(shape[1], shape[0])) return bad("an array without pixels");
-    return interleaved(shape[1], shape[0], channels, header->size);
+    return interleaved_pixels(shape[1], shape[0], channels, header->size);
   }
   if (!are_sides(shape[2], shape[1])) return bad("an array without pixels");
   const auto width = static_cast<std::size_t>(shape[2]);
@@ -91,11 +91,11 @@ result<layout> pnm_layout(std::span<const std::byte> file) {
   }
   if (most != 255)
     return bad(fmt::format("a PNM file of values up to {}: only 255 is supported", most));
-  return interleaved(width, height, text[1] == '6' ? 3 : 1, at + 1);
+  return interleaved_pixels(width, height, text[1] == '6' ? 3 : 1, at + 1);
 }
 
 result<layout> layout_of(std::span<const std::byte> file, const image_options& o) {
-  if (o.raw_width > 0) return interleaved(o.raw_width, o.raw_height, 3, 0);
+  if (o.raw_width > 0) return interleaved_pixels(o.raw_width, o.raw_height, 3, 0);
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   return text.starts_with(npy_magic) ? npy_layout(file) : pnm_layout(file);
 }

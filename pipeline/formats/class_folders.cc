@@ -77,7 +77,7 @@ std::string first_of(const std::vector<std::string>& names) {
   return names.size() > most ? out + ", ..." : out;
 }
 
-void tell_of_empty_classes(const std::vector<std::string>& empty) {
+void report_empty_classes(const std::vector<std::string>& empty) {
   if (empty.empty()) return;
   log_notice(fmt::format("{} without a sample, but with a label: {}",
                          counted(empty.size(), "class folder"), first_of(empty)));

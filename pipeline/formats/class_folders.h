@@ -33,7 +33,7 @@ bool is_litter(std::string_view name);
 std::string first_of(const std::vector<std::string>& names);
 // Logs a notice that these classes have no sample, but a number all the same: a validation set may
 // lack a class of the training set. Nothing if there are none.
-void tell_of_empty_classes(const std::vector<std::string>& empty);
+void report_empty_classes(const std::vector<std::string>& empty);
 
 // The files of a tree of class folders, each a sample with the key "CLASS/NAME". If there are
 // images, files with other extensions are left out. For raw_samples().

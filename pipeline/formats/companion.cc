@@ -170,7 +170,7 @@ awaitable<result<std::optional<sample>>> companion::find(std::string key) {
     if (index_->is_complete && index_->broken) co_return named(*index_->broken, key);
     if (index_->is_complete && index_->damaged) co_return perhaps(*index_->damaged, key);
     if (index_->is_complete) {
-      reads_behind_ = true;
+      has_reached_end_ = true;
       co_return std::optional<sample>();
     }
     auto next = co_await next_unknown();
@@ -196,8 +196,8 @@ awaitable<result<std::optional<sample>>> companion::read_at(std::string key, std
       is_after && (offset - reader_->offset() <= wide_gap ||
                    compression_named(*url_) != compression::none);  // which is read through anyway
   if (!is_near) {
-    const bool has_returned = std::exchange(reads_behind_, false);
-    if (reader_ && !is_after && !has_returned) tell_of_order();
+    const bool has_returned = std::exchange(has_reached_end_, false);
+    if (reader_ && !is_after && !has_returned) report_order();
     open_at(offset);
   }
   for (;;) {
@@ -281,8 +281,8 @@ std::optional<sample> companion::held(const std::string& key) {
   return out;
 }
 
-void companion::tell_of_order() {
-  if (++returns_ != many_returns || std::exchange(lane_.run.told_of_other_order, true)) return;
+void companion::report_order() {
+  if (++returns_ != many_returns || std::exchange(lane_.run.reported_other_order, true)) return;
   log_notice(fmt::format(
       "{} is in another order than its main shard: its samples are read one by one; sort both "
       "alike, or raise join_options.held_bytes",

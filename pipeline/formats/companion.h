@@ -75,7 +75,7 @@ class companion {
   sample wanted(sample s) const;
   error named(error why, const std::string& key) const;
   error perhaps(error damaged, const std::string& key) const;
-  void tell_of_order();
+  void report_order();
 
   lane_context& lane_;  // of the main shard
   companion_memory& memory_;
@@ -88,8 +88,8 @@ class companion {
   std::unordered_map<std::string, sample> held_;
   std::size_t held_bytes_ = 0;  // with names
   std::string example_;
-  bool reads_behind_ = false;  // has returned from the end of a search
-  std::size_t returns_ = 0;    // samples that were read again by their places, out of order
+  bool has_reached_end_ = false;  // the last search read to the end: the next place is before it
+  std::size_t returns_ = 0;       // samples that were read again by their places, out of order
 };
 
 }  // namespace millrace

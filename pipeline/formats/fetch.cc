@@ -11,7 +11,7 @@ namespace {
 
 // Whether an error of a shard is at or after byte `end`, where a sample ends, so that it does not
 // concern the sample. If the shard was replaced, an error after `end` may concern it.
-bool is_behind(const error& why, std::int64_t end) {
+bool is_after_end(const error& why, std::int64_t end) {
   if (end == 0 || !why.byte_offset()) return false;
   const bool is_another = why.kind() == errc::integrity || why.kind() == errc::changed;
   const auto byte = *why.byte_offset();
@@ -113,7 +113,7 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   auto found = co_await read_until(where, 0);
   if (found) co_return found;
   const std::int64_t end = indexed_end(where);
-  if (!is_behind(found.error(), end)) co_return found;
+  if (!is_after_end(found.error(), end)) co_return found;
   samples_.reset();
   found = co_await read_until(where, end);
   samples_.reset();  // it reads no further than `end`

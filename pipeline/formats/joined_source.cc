@@ -109,7 +109,7 @@ class joined_reader final : public sample_reader {
     if (!is_again_ && !std::exchange(has_told_, true)) {
       const bool has_shard = !companion_.index().broken;
       const std::string_view what = became(how);
-      tell_of_companions(
+      report_companions(
           lane_.run, has_shard ? fmt::format("{} has no companion in {}: such samples are {}",
                                              s.key, redacted(companion_.url()), what)
                                : fmt::format("there is no companion shard {}: samples of {} are {}",
@@ -126,9 +126,9 @@ class joined_reader final : public sample_reader {
     if (!read) co_return read;
     const companion_index& index = companion_.index();
     if (index.broken && index.size() > 0) {
-      tell_of_companions(lane_.run,
-                         fmt::format("after the last sample that was asked for: {}",
-                                     error(*index.broken).at(companion_.url()).message()));
+      report_companions(lane_.run,
+                        fmt::format("after the last sample that was asked for: {}",
+                                    error(*index.broken).at(companion_.url()).message()));
     }
     const std::size_t alone = index.not_asked();
     lane_.run.counts.companions_alone += alone;
@@ -136,9 +136,9 @@ class joined_reader final : public sample_reader {
     std::string which;
     if (!companion_.example().empty()) which = fmt::format(", such as {}", companion_.example());
     if (index.repeated() > 0) which += fmt::format(", {} of them repeated keys", index.repeated());
-    tell_of_companions(lane_.run, fmt::format("{}: {} without a sample in the main shard{}",
-                                              redacted(companion_.url()),
-                                              counted(alone, "companion sample"), which));
+    report_companions(lane_.run, fmt::format("{}: {} without a sample in the main shard{}",
+                                             redacted(companion_.url()),
+                                             counted(alone, "companion sample"), which));
     co_return read;
   }
 
@@ -204,9 +204,9 @@ std::string_view became(missing_companion how) {
   return how == missing_companion::skip ? "left out" : "given without its fields";
 }
 
-void tell_of_companions(run_context& run, std::string_view line) {
+void report_companions(run_context& run, std::string_view line) {
   constexpr int most_told = 10;
-  if (run.told_of_companions++ < most_told) log_notice(line);
+  if (run.reported_companions++ < most_told) log_notice(line);
 }
 
 std::string companion_url(std::string_view pattern, std::string_view shard) {

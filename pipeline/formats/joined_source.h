@@ -28,7 +28,7 @@ void count_without_companion(ledger& counts, missing_companion how);
 // The fate of such a sample, for a notice.
 std::string_view became(missing_companion how);
 // A notice about what does not fit: the first ten of a run; further ones are counted alone.
-void tell_of_companions(run_context& run, std::string_view line);
+void report_companions(run_context& run, std::string_view line);
 
 // The URL of a shard's companion.
 std::string companion_url(std::string_view pattern, std::string_view shard);

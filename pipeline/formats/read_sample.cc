@@ -20,8 +20,8 @@ bool is_zero(std::span<const std::byte> all) {
 }
 
 // Parses the bytes of an archive, which begin at offset `begin` of the shard, as one sample.
-// `goes_on_behind`: the archive continues after these bytes.
-result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on_behind,
+// `goes_on_after`: the archive continues after these bytes.
+result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on_after,
                          const std::shared_ptr<const std::string>& url) {
   sample made;
   made.url = url;
@@ -70,7 +70,7 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on
   const auto rest = archive.span().subspan(
       std::min<std::size_t>(round_up(end, tar_parser::block_size) - begin, archive.size()));
   // If another archive follows, the last sample of an archive is followed by its end blocks.
-  const bool is_all = rest.empty() || (goes_on_behind && is_zero(rest));
+  const bool is_all = rest.empty() || (goes_on_after && is_zero(rest));
   if (made.fields.empty() || !is_all) {
     return error(errc::integrity, "the shard has no sample where the index says")
         .at(*url)
@@ -86,7 +86,7 @@ bool goes_on(std::span<const std::byte> header, const std::string& key) {
   tar_parser parser;
   const auto step = parser.step(header);
   return step && *step == tar_parser::event::header && parser.current().is_file() &&
-         extension_behind(key, parser.current().name);
+         extension_after(key, parser.current().name);
 }
 
 }  // namespace
@@ -108,12 +108,12 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
   auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
   if (!whole) co_return error(whole.error()).at(*url).offset(where.begin);
   // The next block shows whether the sample ends there.
-  std::array<std::byte, tar_parser::block_size> behind{};
-  where.end = *where.end + behind.size();
+  std::array<std::byte, tar_parser::block_size> after{};
+  where.end = *where.end + after.size();
   auto opened = co_await sources.open(std::move(context), *url, where);
   if (!opened) co_return opened.error();
   std::size_t filled = 0;
-  std::size_t filled_behind = 0;
+  std::size_t filled_after = 0;
   for (;;) {
     auto piece = co_await (*opened)->read();
     if (!piece) co_return piece.error();
@@ -121,9 +121,9 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
     const auto n = std::min(piece->size(), size - filled);
     std::memcpy(whole->data() + filled, piece->data(), n);
     filled += n;
-    const auto more = std::min(piece->size() - n, behind.size() - filled_behind);
-    std::memcpy(behind.data() + filled_behind, piece->data() + n, more);
-    filled_behind += more;
+    const auto more = std::min(piece->size() - n, after.size() - filled_after);
+    std::memcpy(after.data() + filled_after, piece->data() + n, more);
+    filled_after += more;
   }
   if (filled < size) {
     co_return error(
@@ -133,9 +133,9 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
         .offset(where.begin)
         .hint("the shard was cut or replaced since it was indexed");
   }
-  const bool goes_on_behind = !is_zero(std::span(behind).first(filled_behind));
-  auto made = sample_in(std::move(*whole).freeze(filled), where.begin, goes_on_behind, url);
-  if (made && filled_behind == behind.size() && goes_on(behind, made->key)) {
+  const bool goes_on_after = !is_zero(std::span(after).first(filled_after));
+  auto made = sample_in(std::move(*whole).freeze(filled), where.begin, goes_on_after, url);
+  if (made && filled_after == after.size() && goes_on(after, made->key)) {
     co_return error(errc::integrity, "the sample is longer than the index says")
         .at(*url)
         .offset(where.begin)

@@ -101,7 +101,7 @@ awaitable<result<indexed_sample>> look_at(lane_context& lane, const untar_option
     if (!is_file) continue;
     const std::string name = how.rename ? how.rename(member.name) : member.name;
     const auto split = split_name(name);
-    const bool goes_on = key && extension_behind(*key, name);
+    const bool goes_on = key && extension_after(*key, name);
     if (is_at_end)
       co_return goes_on || (is_last && split) ? indexed_sample::other : indexed_sample::same;
     if (goes_on || !split) continue;

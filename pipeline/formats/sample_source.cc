@@ -74,8 +74,8 @@ class bounded_reader final : public sample_reader {
         ++given_;
         co_return found;
       }
-      const bool is_behind = *found && which_.end > 0 && (*found)->where.offset >= which_.end;
-      const bool at_end = !*found || (is_behind && !(all_given && looks_on));
+      const bool is_after_end = *found && which_.end > 0 && (*found)->where.offset >= which_.end;
+      const bool at_end = !*found || (is_after_end && !(all_given && looks_on));
       if (at_end && which_.samples > given_) co_return differs("fewer");
       if (at_end) co_return std::optional<sample>();
       if (all_given) {

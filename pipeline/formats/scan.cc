@@ -101,7 +101,7 @@ class shard_scan {
       facts_.md5 = counted_->md5();
       facts_.bytes = counted_->position();
     }
-    tell_of_missing();
+    report_missing();
     co_return std::move(facts_);
   }
 
@@ -299,7 +299,7 @@ class shard_scan {
     }
   }
 
-  void tell_of_missing() {
+  void report_missing() {
     for (std::size_t i = 0; i < missing_.size(); ++i) {
       if (missing_[i].count == 0) continue;
       std::string any;

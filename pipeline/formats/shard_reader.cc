@@ -394,7 +394,7 @@ result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std:
 
 // Counts a sample if this member begins one. Returns whether to give the member or end before it.
 shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
-  if (key && extension_behind(*key, name)) return skipping ? turn::pass : turn::give;
+  if (key && extension_after(*key, name)) return skipping ? turn::pass : turn::give;
   const auto split = split_name(name);
   // A file of no sample is given by the lane that has the samples around it; tar_reader counts it.
   // A state resumes after what was given, so nothing is given before all skipped samples.

@@ -278,7 +278,7 @@ result<tar_parser::event> tar_parser::on_block(std::string_view header) {
   }
   if (zero_blocks_ == 1) {
     first_header_ -= header_block;
-    return bad(errc::bad_archive, "a single zero block between members" + behind())
+    return bad(errc::bad_archive, "a single zero block between members" + after_member())
         .hint("the shard was overwritten or pieced together; write it again");
   }
   return on_header_block(header);
@@ -288,14 +288,14 @@ result<tar_parser::event> tar_parser::on_header_block(std::string_view header) {
   if (!checksum_matches(header)) {
     const bool first = first_header_ == 0;
     return bad(errc::bad_archive, first ? "not a tar archive: the first header's checksum is wrong"
-                                        : "the header's checksum is wrong" + behind())
+                                        : "the header's checksum is wrong" + after_member())
         .hint(first ? seen_instead(header)
                     : "the shard is damaged from here on; fetch or write it again");
   }
   const auto size = number(in(header, size_field));
   if (!size || *size > max_member_size) {
     return bad(errc::bad_archive, fmt::format("the size field is not a size ({}){}",
-                                              hex_of(in(header, size_field)), behind()));
+                                              hex_of(in(header, size_field)), after_member()));
   }
   const char type = header[type_at];
   if (type == 'x' || type == 'X' || type == 'g' || type == 'L' || type == 'K') {
@@ -311,7 +311,7 @@ result<tar_parser::event> tar_parser::begin_extension(char type, std::uint64_t s
   }
   if (++extensions_ > max_extensions) {
     return bad(errc::too_large, fmt::format("more than {} extension headers before one member{}",
-                                            max_extensions, behind()));
+                                            max_extensions, after_member()));
   }
   in_extensions_ = true;
   extension_type_ = type == 'X' ? 'x' : type;  // Sun's, older than the pax standard
@@ -390,7 +390,7 @@ result<void> tar_parser::refuse_global(std::string_view key) const {
   return bad(errc::bad_archive, fmt::format("a global pax header that sets '{}'", key));
 }
 
-std::string tar_parser::behind() const {
+std::string tar_parser::after_member() const {
   return member_.name.empty() ? "" : fmt::format(", after the member '{}'", member_.name);
 }
 
@@ -444,7 +444,7 @@ result<void> tar_parser::finish(end_blocks at_end) const {
   if (offset_ == 0) return cut("the archive is empty");
   const bool has_ended = place_ == place::after_end || zero_blocks_ > 0;
   if (has_ended || at_end == end_blocks::optional) return {};
-  return cut("the archive ends without its end blocks" + behind())
+  return cut("the archive ends without its end blocks" + after_member())
       .hint(
           "the shard was cut; fetch or write it again. Where its writer leaves end blocks out, "
           "append "

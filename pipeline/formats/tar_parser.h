@@ -107,7 +107,7 @@ class tar_parser {
   result<void> end_extension();
   result<void> apply_pax_record(std::string_view key, std::string_view value);
   result<void> refuse_global(std::string_view key) const;
-  std::string behind() const;
+  std::string after_member() const;
   bool take(std::span<const std::byte>& input, std::uint64_t& left);
   error bad(errc kind, std::string what) const;
 

@@ -176,9 +176,9 @@ error tar_reader::cut_short(error why) {
 }
 
 std::optional<std::string_view> tar_reader::belongs(const tar_member& member) const {
-  if (leaving_) return extension_behind(leaving_->key, member.name);
+  if (leaving_) return extension_after(leaving_->key, member.name);
   if (!building_) return {};
-  return extension_behind(building_->key, member.name);
+  return extension_after(building_->key, member.name);
 }
 
 bool tar_reader::is_half() {

@@ -98,10 +98,10 @@ struct run_context {
   bool knows_losses = false;       // set by lanes: an index says what is lost, which may be nothing
 
   // Notices are given once, not for every lane.
-  bool told_of_short_shuffle = false;
-  bool told_of_lost_rate = false;    // for lack of memory
-  bool told_of_other_order = false;  // of a companion shard
-  int told_of_companions = 0;        // notices about companions that do not fit
+  bool reported_short_shuffle = false;
+  bool reported_lost_rate = false;    // for lack of memory
+  bool reported_other_order = false;  // of a companion shard
+  int reported_companions = 0;        // notices about companions that do not fit
 
   // The memory of stages that decode: null until memory_for_decoding().
   std::shared_ptr<work_memory> decoding;

@@ -22,7 +22,7 @@ engine::engine(const engine_options& options)
       }) {}
 
 engine::~engine() {
-  if (core_->is_of_this_process()) detail::run_base::end_left(*core_);
+  if (core_->is_of_this_process()) detail::run_base::end_abandoned(*core_);
 }
 
 loader<sample> engine::run(const lane_plan<sample>& what, const std::stop_token& stop) {

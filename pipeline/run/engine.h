@@ -44,7 +44,7 @@ class loader {
   loader(loader&&) noexcept = default;
   loader& operator=(loader&&) noexcept = delete;
   ~loader() {
-    if (run_ && !run_->close_or_leave()) static_cast<void>(run_.release());
+    if (run_ && !run_->close_or_abandon()) static_cast<void>(run_.release());
   }
 
   // The next item; nullopt at the end of an epoch. The next call then begins the next epoch, or

@@ -54,9 +54,9 @@ struct engine_core {
   std::unique_ptr<pool_governor> governor;  // null: the pool has a fixed number of threads
   std::vector<source_registry> registries;  // one for each I/O thread
   // The runs that were destroyed where nobody can wait for their end, each with the next one. They
-  // keep the core alive: run_base::end_left().
-  std::mutex left_mutex;
-  std::unique_ptr<run_base> left;  // guarded by left_mutex
+  // keep the core alive: run_base::end_abandoned().
+  std::mutex abandoned_mutex;
+  std::unique_ptr<run_base> abandoned;  // guarded by abandoned_mutex
 
  private:
   pid_t process_;

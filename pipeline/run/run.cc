@@ -74,7 +74,7 @@ struct run_base::inside {
   std::optional<std::stop_callback<set_flag>> flag_registration;
   std::optional<on_stop> stop_registration;
 
-  std::unique_ptr<run_base> next_left;  // guarded by the core's left_mutex
+  std::unique_ptr<run_base> next_abandoned;  // guarded by the core's abandoned_mutex
 
   // Whether the calling thread is one of the engine's.
   bool is_own_thread() const noexcept;
@@ -101,7 +101,7 @@ run_base::run_base(std::shared_ptr<engine_core> core) {
   inside_->context = make_context();
   check_process();
   inside_->check_may_wait();
-  end_left(*inside_->core);
+  end_abandoned(*inside_->core);
 }
 
 run_base::~run_base() = default;
@@ -110,12 +110,12 @@ bool run_base::is_of_this_process() const {
   return inside_->core->is_of_this_process();
 }
 
-bool run_base::close_or_leave() noexcept {
+bool run_base::close_or_abandon() noexcept {
   if (!is_of_this_process()) return false;
   engine_core& core = *inside_->core;
   if (!inside_->is_own_thread()) {
     close();
-    end_left(core);
+    end_abandoned(core);
     return true;
   }
   stop();
@@ -123,22 +123,22 @@ bool run_base::close_or_leave() noexcept {
       "a loader was destroyed by a function or a stage on a thread of its engine, which cannot "
       "wait for its end: it is stopped, and ends when a loader of the engine is made or destroyed "
       "elsewhere, or the engine is");
-  const std::scoped_lock lock(core.left_mutex);
-  inside_->next_left = std::move(core.left);
-  core.left.reset(this);
+  const std::scoped_lock lock(core.abandoned_mutex);
+  inside_->next_abandoned = std::move(core.abandoned);
+  core.abandoned.reset(this);
   return false;
 }
 
-void run_base::end_left(engine_core& core) noexcept {
+void run_base::end_abandoned(engine_core& core) noexcept {
   const auto one = [&] {
-    const std::scoped_lock lock(core.left_mutex);
-    std::unique_ptr<run_base>* at = &core.left;
-    while (*at && (*at)->inside_->is_called) at = &(*at)->inside_->next_left;
+    const std::scoped_lock lock(core.abandoned_mutex);
+    std::unique_ptr<run_base>* at = &core.abandoned;
+    while (*at && (*at)->inside_->is_called) at = &(*at)->inside_->next_abandoned;
     if (!*at || (*at)->inside_->is_own_thread()) return std::unique_ptr<run_base>();
-    std::unique_ptr<run_base> next = std::move((*at)->inside_->next_left);
+    std::unique_ptr<run_base> next = std::move((*at)->inside_->next_abandoned);
     return std::exchange(*at, std::move(next));
   };
-  while (const auto left = one()) left->close();
+  while (const auto abandoned = one()) abandoned->close();
 }
 
 run_context& run_base::context() const {
@@ -164,7 +164,7 @@ std::unique_ptr<run_context> run_base::make_context() {
                       .stop_asked = in.stop_asked,
                       .tell_skipped = options.tell_skipped,
                       .in_words = options.in_words});
-  if (in.context) made->told_of_lost_rate = in.context->told_of_lost_rate;
+  if (in.context) made->reported_lost_rate = in.context->reported_lost_rate;
   return made;
 }
 

@@ -49,11 +49,11 @@ class run_base {
   bool is_of_this_process() const;
   // The owner's thread, once: closes the run, so that it can be destroyed. Returns false in a
   // forked child, which leaves the run alone, and on a thread of the engine, which would wait for
-  // itself: there the run is stopped and belongs to end_left(), and a notice says so.
-  bool close_or_leave() noexcept;
-  // Closes and destroys the runs that close_or_leave() kept, except those with a call under way;
+  // itself: there the run is stopped and belongs to end_abandoned(), and a notice says so.
+  bool close_or_abandon() noexcept;
+  // Closes and destroys the runs that close_or_abandon() kept, except those with a call under way;
   // none, on a thread of the engine.
-  static void end_left(engine_core& core) noexcept;
+  static void end_abandoned(engine_core& core) noexcept;
 
  protected:
   // A call by the owner. Throws `failure` (usage) if another one is under way: on another thread,

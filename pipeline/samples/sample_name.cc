@@ -33,7 +33,7 @@ std::uint16_t name_sum(std::string_view key, std::string_view extension) {
   return static_cast<std::uint16_t>(whole ^ whole >> 16 ^ whole >> 32 ^ whole >> 48);
 }
 
-std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name) {
+std::optional<std::string_view> extension_after(std::string_view key, std::string_view name) {
   if (!name.starts_with(key) || name.size() == key.size() || name[key.size()] != '.') return {};
   const auto extension = name.substr(key.size() + 1);
   return extension.find('/') == extension.npos ? std::optional(extension) : std::nullopt;

@@ -26,7 +26,7 @@ std::optional<key_and_extension> split_name(std::string_view name);
 
 // The extension, as written, of a name for which split_name() would give this key; nullopt for
 // another name.
-std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name);
+std::optional<std::string_view> extension_after(std::string_view key, std::string_view name);
 
 // Whether a sample may have a field of this extension: in lower case, without a leading dot, and
 // without blanks at its ends.

@@ -303,7 +303,7 @@ result<shard_index> parse_index(std::string_view text, const std::string& where,
   return made;
 }
 
-std::string without_secrets(const std::string& url) {
+std::string url_without_secrets(const std::string& url) {
   const auto question = url.find('?');
   if (!has_scheme(url) || (question == url.npos && url.find('@') == url.npos)) return url;
   std::string named = canonical_url(url);

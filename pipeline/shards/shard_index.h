@@ -64,6 +64,6 @@ std::string url_in_base(const std::string& base, const std::string& url);
 
 // A URL without the parts that authorise requests: user and password, signatures, tokens. For files
 // that others read.
-std::string without_secrets(const std::string& url);
+std::string url_without_secrets(const std::string& url);
 
 }  // namespace millrace

@@ -361,9 +361,9 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   if (!has_shards) return;
   run.memory.when_divided([&run, first = lane.shards->front(), reads = memory.reads,
                            open = std::min(lane.lanes_here, used)] {
-    if (run.told_of_lost_rate) return;
+    if (run.reported_lost_rate) return;
     const auto lost = rate_lost(run.source, first, reads->limit(), open, run.memory.budget());
-    run.told_of_lost_rate = lost.has_value();
+    run.reported_lost_rate = lost.has_value();
     if (lost) log_notice(*lost);
   });
 }
@@ -454,7 +454,7 @@ void check_can_read(const lane_context& lane, std::int64_t shard) {
 }
 
 // Reports shards that are empty only by the index: a wrong index would omit their samples silently.
-void tell_of_empty_shards(const shard_index& index) {
+void report_empty_shards(const shard_index& index) {
   constexpr std::int64_t empty_archive = 10'240;  // as tar pads one
   const auto is_odd = [](const shard_index::shard& s) {
     return s.samples == 0 && s.bytes > empty_archive;
@@ -471,7 +471,7 @@ void tell_of_empty_shards(const shard_index& index) {
 
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options) {
   check(urls, options);
-  if (options.index && options.rank == 0) tell_of_empty_shards(*options.index);
+  if (options.index && options.rank == 0) report_empty_shards(*options.index);
   if (const std::int64_t over = left_out(options); over != 0 && options.rank == 0) {
     log_notice(fmt::format("{} {} of {} in each epoch, so that all {} lanes have as many",
                            over > 0 ? "leaving out" : "repeating", std::abs(over),

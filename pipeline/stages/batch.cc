@@ -36,7 +36,7 @@ class batch_stream final : public stream<host_batch> {
       run_.counts.dropped += batch_.size();
       batch_ = {};
       if (!arrived_) break;
-      if (!std::exchange(told_of_sizes_, true)) tell_of_sizes();
+      if (!std::exchange(reported_sizes_, true)) report_sizes();
     }
     if (batch_.size() > 0) {
       if (in_place_) spent_ = batch_.pixels;
@@ -75,7 +75,7 @@ class batch_stream final : public stream<host_batch> {
     co_return result<void>();
   }
 
-  void tell_of_sizes() const {
+  void report_sizes() const {
     log_notice(fmt::format(
         "drop_last leaves out batches that images of other sizes cut short: image {} is "
         "{} x {}. Give images one size, batch like with like (bucketed), or keep short "
@@ -128,7 +128,7 @@ class batch_stream final : public stream<host_batch> {
   host_batch batch_;                      // images gathered so far, of one size
   std::optional<image> arrived_;          // the next one to move in, or the first of another size
   bool epoch_ended_ = false;
-  bool told_of_sizes_ = false;
+  bool reported_sizes_ = false;
 };
 
 }  // namespace

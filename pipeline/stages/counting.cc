@@ -26,7 +26,7 @@ bool is_number_of_ends(std::int64_t n, const state& in) {
 
 }  // namespace
 
-void tell_of_endless_epoch() {
+void report_endless_epoch() {
   log_notice(
       "a slice has yielded the last item that it takes of an endless epoch (its shards are drawn "
       "at "
@@ -290,12 +290,12 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
                                                           run_.place.lanes.end()
                                                     : o.lane % world_size == rank);
     if (!is_its) continue;
-    const bool is_behind = in_front-- <= 0;
+    const bool is_held = in_front-- <= 0;
     if (passed_over && passed_over->has(o.place())) continue;
     const bool is_left =
         listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= r->last_again;
-    if (is_behind) out.behind.push_back(o);
-    if (is_behind || is_left) out.again.push_back(o);
+    if (is_held) out.held.push_back(o);
+    if (is_held || is_left) out.again.push_back(o);
   }
   std::ranges::sort(out.again, {}, &origin::place);
   return out;
@@ -328,8 +328,8 @@ bool item_count::read_again(saved_count& to, std::optional<std::vector<place>>& 
 std::size_t item_count::before(const given_end& end, const saved_count& by) {
   const auto in_front = [&end](const origin& o) { return o.place() <= end.after; };
   if (by.is_older) return static_cast<std::size_t>(std::ranges::count_if(by.again, in_front));
-  if (end.to_come >= 0) return by.behind.size() + static_cast<std::size_t>(end.to_come);
-  return static_cast<std::size_t>(std::ranges::count_if(by.behind, [&](const origin& o) {
+  if (end.to_come >= 0) return by.held.size() + static_cast<std::size_t>(end.to_come);
+  return static_cast<std::size_t>(std::ranges::count_if(by.held, [&](const origin& o) {
     return in_front(o) && std::ranges::find(end.late, o.place()) == end.late.end();
   }));
 }

@@ -98,7 +98,7 @@ class item_count {
     std::int64_t ends_held = 0;   // that come again
     std::vector<given_end> ends;  // as in ends_
     std::vector<origin> again;    // that come again, in order
-    std::vector<origin> behind;   // those of them that later stages held
+    std::vector<origin> held;     // those of them that later stages held
     std::int64_t to_come = 0;     // others that come again, in number
     bool is_older = false;        // it knows nothing of `late` and `to_come`
   };
@@ -233,7 +233,7 @@ class repeated_stream final : public passing<T> {
 };
 
 // Warns that next() of a slice waits for an end that never comes: shards are drawn forever.
-void tell_of_endless_epoch();
+void report_endless_epoch();
 
 struct slice_bounds {
   std::int64_t begin = 0;
@@ -266,7 +266,7 @@ class slice_stream final : public passing<T> {
       if (!at_.add(**item)) co_return item;
       if (i >= which_.begin && i < which_.end && (i - which_.begin) % which_.step == 0)
         co_return item;
-      if (i >= which_.end && std::exchange(never_ends_, false)) tell_of_endless_epoch();
+      if (i >= which_.end && std::exchange(never_ends_, false)) report_endless_epoch();
     }
   }
   void save(state& to) const override {

@@ -180,15 +180,15 @@ class decode_stream final : public detail::windowed_stream<image, decode_window>
     const auto j = std::move(*taken);
     if (j->failed) co_return *j->failed;
     if (j->ends_epoch) {
-      tell_of_cache(w.options);
+      report_cache(w.options);
       co_return std::optional<image>();
     }
-    if (j->warnings > 0) tell_of_damage(w.run, *j);
+    if (j->warnings > 0) report_damage(w.run, *j);
     co_return std::optional<image>(std::move(j->out));
   }
 
  private:
-  static void tell_of_damage(run_context& run, const job& j) {
+  static void report_damage(run_context& run, const job& j) {
     if (run.counts.damaged++ > 0) return;
     log_notice(fmt::format(
         "an image is damaged, and was kept: key {} of {}, {} of its decoder; further ones are only "
@@ -198,12 +198,12 @@ class decode_stream final : public detail::windowed_stream<image, decode_window>
   }
 
   // Logs once, at the end of the first epoch, what the cache holds.
-  void tell_of_cache(const decode_options& options) {
+  void report_cache(const decode_options& options) {
     const auto& cache = options.cache;
-    if (cache && !std::exchange(told_of_cache_, true)) log_notice(cache->summary());
+    if (cache && !std::exchange(reported_cache_, true)) log_notice(cache->summary());
   }
 
-  bool told_of_cache_ = false;
+  bool reported_cache_ = false;
 };
 
 }  // namespace

@@ -95,8 +95,8 @@ sample_stage join_table(std::shared_ptr<const field_table> table, missing_compan
     if (table->contains(s.key)) return;
     count_without_companion(run.counts, missing);
     if (std::exchange(has_told, true)) return;
-    tell_of_companions(run, fmt::format("the table has no row for {} of {}: such samples are {}",
-                                        s.key, s.url ? redacted(*s.url) : "", became(missing)));
+    report_companions(run, fmt::format("the table has no row for {} of {}: such samples are {}",
+                                       s.key, s.url ? redacted(*s.url) : "", became(missing)));
   };
   return {.name = "join_table", .what = what, .note = note, .keeps_all = keeps_all};
 }

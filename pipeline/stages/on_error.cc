@@ -64,7 +64,7 @@ class skip_counter final : public error_counter {
   bool is_first_of_its_kind(const error& why);
   void list(const std::string& what, bool is_listed);
   std::string told(const error& why) const;
-  std::string tell_of_damaged(bool is_known);
+  std::string report_damaged(bool is_known);
   std::optional<std::string> over_budget() const;
   std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
   error too_many(const std::string& why) const;
@@ -172,7 +172,7 @@ error skip_counter::too_many(const std::string& why) const {
 
 // Without an index, the number of samples that damaged shards lack is unknown. Empty if there are
 // none in this epoch. The notice is not repeated for epochs with as many.
-std::string skip_counter::tell_of_damaged(bool is_known) {
+std::string skip_counter::report_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
   const bool is_new = std::exchange(told_damaged_, count) != count;
   if (is_known || count == 0) return {};
@@ -209,7 +209,7 @@ std::optional<error> skip_counter::on_end_of_epoch() {
   if (is_of_this_run) tell_epoch();
   const std::string gave_none = counted(lost_whole, "shard") + " gave no sample";
   if (lost_whole > 0) log_notice(gave_none + " in this epoch");
-  const std::string damaged = tell_of_damaged(is_known);
+  const std::string damaged = report_damaged(is_known);
   if (policy_.most_skipped == 0) return std::nullopt;
   auto over = over_rate(failed_, passed_ + failed_);
   if (!over && failed_ > policy_.most_skipped) {

@@ -154,7 +154,7 @@ class shuffle_stream final : public stream<sample> {
   bool fits(std::size_t size) {
     const std::size_t room = std::min(most_bytes_, memory_->limit());
     if (held_.empty() || held_bytes_ + size <= room) return true;
-    if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
+    if (!std::exchange(lane_.run.reported_short_shuffle, true)) {
       log_notice(fmt::format(
           "a lane's shuffle holds {} instead of {}: no more fit in its {} of memory; "
           "raise {} for a better shuffle",

@@ -88,7 +88,7 @@ std::string sidecar_of(const std::string& index_url) {
 namespace {
 
 // The regular file at `path`, or the target if `path` is a link; empty if there is none.
-std::string file_behind(const std::string& path) {
+std::string file_at(const std::string& path) {
   struct stat there{};
   if (host_files().stat(path, there) != 0 || !S_ISREG(there.st_mode)) return "";
   struct stat itself{};
@@ -114,9 +114,9 @@ namespace {
 
 // Returns whether there was one.
 bool remove_sidecar(const std::string& path, bool is_written_anew) {
-  const std::string behind = file_behind(path);
+  const std::string at_path = file_at(path);
   // If a link gets no new file, remove the link: its target may be the sidecar of another index.
-  const std::string older = !is_written_anew && !behind.empty() ? path : behind;
+  const std::string older = !is_written_anew && !at_path.empty() ? path : at_path;
   int code = older.empty() ? -ENOENT : host_files().unlink(older);
   const bool had_one = code == 0;
   if (had_one) code = sync_folder(std::filesystem::path(older).parent_path());

@@ -280,8 +280,8 @@ class run {
       if (asked) data->wait_for(std::chrono::milliseconds(0), how.ahead);
       return true;
     }
-    // Does not return while an item is asked for, unless a handler of a signal raises: a state
-    // would have to wait for it.
+    // Returns false while an item is under way; the caller calls again, unless a signal's handler
+    // raises. A state saved then would have to wait for that item.
     bool takes_within(std::chrono::milliseconds most) {
       constexpr std::size_t most_items = 64;
       constexpr std::size_t most_bytes = 1UL << 20;
@@ -291,7 +291,7 @@ class run {
         given = 0;
         taken.reserve(most_items);
       }
-      const bool goes_on = taken.empty();
+      const bool may_take_several = taken.empty();
       for (std::size_t bytes = 0;;) {
         asked = !data->wait_for(most);
         if (asked) return false;
@@ -302,7 +302,9 @@ class run {
         taken.push_back(std::move(*item));
         bytes += kept.value_or(most_bytes);
         const bool is_due = std::chrono::steady_clock::now() > due;
-        if (!goes_on || is_due || taken.size() == most_items || bytes >= most_bytes) return true;
+        if (!may_take_several || is_due || taken.size() == most_items || bytes >= most_bytes) {
+          return true;
+        }
       }
     }
     bool has_given_all() const { return given == taken.size(); }

@@ -56,7 +56,7 @@ void try_names(const std::string& text) {
   if (!first || zero == text.size()) return;
   const auto second = split_name(std::string_view(text).substr(zero + 1));
   const bool same = second && second->key == first->key;
-  if (extension_behind(first->key, std::string_view(text).substr(zero + 1)).has_value() != same) {
+  if (extension_after(first->key, std::string_view(text).substr(zero + 1)).has_value() != same) {
     std::abort();
   }
 }

@@ -50,7 +50,7 @@ TEST(SplitName, AsWebDatasetDoes) {
     // Whether a member belongs to a key is decided without splitting its name.
     for (const name_case& other : cases) {
       const auto theirs = split_name(other.name);
-      EXPECT_EQ(extension_behind(split->key, other.name).has_value(),
+      EXPECT_EQ(extension_after(split->key, other.name).has_value(),
                 theirs && theirs->key == split->key)
           << other.name << " and " << split->key;
     }

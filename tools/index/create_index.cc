@@ -28,7 +28,7 @@ namespace {
 std::string url_in_index(const std::string& path, const index_options& o, const std::string& url) {
   namespace fs = std::filesystem;
   if (o.urls_as_given) return url;
-  if (has_scheme(url) || url.starts_with('/')) return without_secrets(url);
+  if (has_scheme(url) || url.starts_with('/')) return url_without_secrets(url);
   const auto folder = fs::path(path).parent_path();
   if (o.base || folder.empty()) return url;
   const auto from = fs::absolute(folder).lexically_normal();
@@ -54,7 +54,7 @@ std::string after_list(const index_options& o) {
     out += fmt::format(",\n  \"{}\": {}", name, quoted_json(text));
   };
   if (!o.name.empty()) add("name", o.name);
-  if (o.base) add("base", without_secrets(*o.base));
+  if (o.base) add("base", url_without_secrets(*o.base));
   if (o.info) add("info", *o.info);
   return out + "\n}";
 }

@@ -148,18 +148,19 @@ std::vector<std::size_t> move_shards(ordered_json& index, const std::string& fil
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
   const std::string base_before = base_of(index, file);
   if (a.rebase) {
-    const std::string base = without_secrets(common_folder(list, base_before));
+    const std::string base = url_without_secrets(common_folder(list, base_before));
     if (a.rebasing) a.rebasing(redacted(base));
     index["base"] = base;
   }
   const bool bare = a.no_folder || a.folder.empty();
-  const std::string plain = without_secrets(a.folder);
+  const std::string plain = url_without_secrets(a.folder);
   const std::string folder = bare ? "" : plain + (plain.ends_with('/') ? "" : "/");
   std::vector<moved_shard> moved;
   for (auto& shard : list) {
     const std::string before = text_in(shard, "url");
     const std::string whole = url_in_base(base_before, before);
-    const std::string url = folder + file_of(without_secrets(whole), !bare && !has_scheme(folder));
+    const std::string url =
+        folder + file_of(url_without_secrets(whole), !bare && !has_scheme(folder));
     shard["url"] = url;
     moved.push_back(
         {.entry = std::move(shard), .url = url, .before = before, .place = moved.size()});
@@ -245,7 +246,7 @@ index_update update_index(engine& eng, const std::string& path, const index_chan
   if (!changes.name.empty()) index["name"] = changes.name;
   if (changes.keep) index["keep"] = *changes.keep;
   if (!changes.info.empty()) index["info"] = changes.info;
-  if (!changes.base.empty()) index["base"] = without_secrets(changes.base);
+  if (!changes.base.empty()) index["base"] = url_without_secrets(changes.base);
   std::optional<std::string> offsets;
   if (!changes.folder.empty() || changes.no_folder || changes.rebase) {
     const auto places = move_shards(index, path, changes);

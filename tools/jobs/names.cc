@@ -175,12 +175,15 @@ std::string shard_names::operator()(std::size_t i) const {
   if (names_.empty()) {
     return before_ + fmt::format("{:0{}}", i, width_) + after_;
   }
-  if (i >= names_.size()) {
-    throw failure(error(errc::usage, fmt::format("the pattern names {}, and more are needed",
-                                                 counted(names_.size(), "shard")))
-                      .hint("write %06d for any number"));
-  }
+  check_count(i + 1);
   return names_[i];
+}
+
+void shard_names::check_count(std::size_t count) const {
+  if (names_.empty() || count <= names_.size()) return;
+  throw failure(error(errc::usage, fmt::format("the pattern names {}, and more are needed",
+                                               counted(names_.size(), "shard")))
+                    .hint("write %06d for any number"));
 }
 
 std::vector<std::string> shard_names::there_from(std::size_t first) const {

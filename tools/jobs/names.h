@@ -18,6 +18,8 @@ class shard_names {
  public:
   explicit shard_names(const std::string& pattern);
   std::string operator()(std::size_t i) const;
+  // Throws `failure` (usage) if the pattern names fewer than `count` shards.
+  void check_count(std::size_t count) const;
   // The names from `first` on that exist, as far as can be found: all that the pattern numbers in
   // the folder, or all of a brace range; where it numbers folders, those up to the first that is
   // missing. Throws `failure` where the folder cannot be listed.

@@ -65,7 +65,7 @@ struct shard_plan {
   std::uint64_t payload = 0;
 };
 
-void mix(std::vector<packed_sample>& samples, std::uint64_t seed) {
+void shuffle_samples(std::vector<packed_sample>& samples, std::uint64_t seed) {
   random_stream random(seed, purpose::shuffle, 0, 0);
   for (std::size_t i = samples.size(); i > 1; --i) {
     std::swap(samples[i - 1], samples[random.below(static_cast<std::uint32_t>(i))]);
@@ -118,12 +118,12 @@ class packer {
     report_.left_out = std::move(found.left_out);
     if (samples_.empty())
       throw failure(error(errc::no_samples, "no files to pack").at(options_.from));
-    if (options_.shuffle) mix(samples_, *options_.shuffle);
+    if (options_.shuffle) shuffle_samples(samples_, *options_.shuffle);
     if (options_.compat) {
       for (std::size_t i = 0; i < samples_.size(); ++i) samples_[i].key = fmt::format("{:08}", i);
     }
     shards_ = plan_shards(samples_, options_);
-    names_(shards_.size() - 1);  // that there are enough
+    names_.check_count(shards_.size());
     check_apart();
     if (options_.planned) options_.planned(shards_.size(), payload());
     begin(found.classes);

@@ -347,12 +347,12 @@ files_to_pack from_folder(const std::string& root, same_name how) {
   }
   out.samples = collector.finish();
   remove_strays(out.samples, out.left_out);
-  tell_of_empty_classes(empty_classes(out));
+  report_empty_classes(empty_classes(out));
   return out;
 }
 
 // Where others have one.
-void tell_of_missing_classes(const files_to_pack& found) {
+void report_missing_classes(const files_to_pack& found) {
   std::vector<std::string> without;
   for (const packed_sample& s : found.samples) {
     const bool has_class =
@@ -393,7 +393,7 @@ files_to_pack from_list(const std::string& file, same_name how) {
                                    "files without an extension"));
   }
   out.samples = collector.finish();
-  tell_of_missing_classes(out);
+  report_missing_classes(out);
   return out;
 }
 

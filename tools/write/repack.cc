@@ -96,7 +96,7 @@ class repacker {
  public:
   explicit repacker(const repack_options& options)
       : options_(options), names_(options.pattern), progress_(options.progress) {
-    names_(options.urls.size() - 1);  // that there are enough
+    names_.check_count(options.urls.size());
     job_ = begin_job(names_, {.fingerprint = fingerprint_of(options),
                               .shards = options.urls.size(),
                               .overwrite = options.overwrite,

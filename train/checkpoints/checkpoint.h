@@ -16,9 +16,9 @@ namespace millrace {
 // The state from which a run is resumed. Only rank 0 writes and reads it: the other ranks need not
 // see the folder.
 struct checkpoint : checkpoint_record {
-  tensor_dict model;      // weights_of() the model
-  tensor_dict optimizer;  // such as its momentum, by the names of the parameters
-  tensor_dict ema = {};   // the average of the weights, as `model`; empty: there is none
+  tensor_dict model = {};      // weights_of() the model
+  tensor_dict optimizer = {};  // such as its momentum, by the names of the parameters
+  tensor_dict ema = {};        // the average of the weights, as `model`; empty: there is none
 };
 
 // The parameters of record_in() that describe the reading run.

@@ -64,6 +64,22 @@ lane_plan<sample> raw_plan(const train_options& o, const run_inputs& found,
                     .hint("start again once the folder no longer changes"));
 }
 
+// The hint of `why`, followed by "; " for another one; empty if it has none.
+std::string after_hint(const error& why) {
+  return why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
+}
+
+lane_plan<shard_ref> validation_shards(const train_options& o, const run_inputs& found,
+                                       const shard_list_options& list) {
+  try {
+    return shards(o.val_shards, list);
+  } catch (const failure& f) {
+    error why = of_validation(f.why());
+    if (!found.val_lengths) why.hint(after_hint(why) + "give it as --val-index");
+    throw failure(why);
+  }
+}
+
 }  // namespace
 
 std::uint64_t left_out_of_epoch(const train_options& o, const run_inputs& found, int lanes) {
@@ -167,11 +183,6 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   return overflows ? std::numeric_limits<std::size_t>::max() : most;
 }
 
-// The hint of `why`, followed by "; " for another one; empty if it has none.
-static std::string after_hint(const error& why) {
-  return why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
-}
-
 error with_policy(const error& why, const train_options& o) {
   if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
   return error(why).hint(after_hint(why) +
@@ -183,17 +194,6 @@ error of_validation(const error& why) {
   of.at(why.where()).key(why.sample_key()).hint(why.what_to_do());
   if (why.byte_offset()) of.offset(*why.byte_offset());
   return of;
-}
-
-static lane_plan<shard_ref> validation_shards(const train_options& o, const run_inputs& found,
-                                              const shard_list_options& list) {
-  try {
-    return shards(o.val_shards, list);
-  } catch (const failure& f) {
-    error why = of_validation(f.why());
-    if (!found.val_lengths) why.hint(after_hint(why) + "give it as --val-index");
-    throw failure(why);
-  }
 }
 
 plan<host_batch> validation_plan(const train_options& o, const run_inputs& found) {

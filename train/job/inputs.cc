@@ -180,7 +180,7 @@ std::string differing_shards(const std::vector<std::string>& then,
 
 // Not refused: a job whose ranks are lost continues with those that are left. With an index the
 // plan refuses it.
-void tell_of_uneven_lanes(const train_options& o, const run_inputs& found) {
+void report_uneven_lanes(const train_options& o, const run_inputs& found) {
   const job_place& place = found.parts.place();
   const bool is_uneven = o.lanes > place.world_size && o.lanes % place.world_size != 0;
   if (!is_uneven || found.lengths || o.mode != train_epochs::equal ||
@@ -190,6 +190,61 @@ void tell_of_uneven_lanes(const train_options& o, const run_inputs& found) {
       "{} lanes cannot be divided evenly among {} ranks: each epoch ends with those that have "
       "fewer, and the rest of it is left out; use --lanes with a multiple of {}, or --mode exact",
       o.lanes, place.world_size, place.world_size));
+}
+
+// The entries of the shards in an index. Without shards, takes those that the index lists. Null:
+// there is no index.
+std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& shards,
+                                              const std::string& index, const std::string& base,
+                                              const engine_options& how) {
+  if (index.empty()) return nullptr;
+  engine eng(how);
+  shard_index said = read_index(eng, index, base);
+  if (!shards.empty()) {
+    return std::make_shared<const shard_index>(entries_of(said, shards, index));
+  }
+  for (const auto& s : said.shards) shards.push_back(s.url);
+  return std::make_shared<const shard_index>(std::move(said));
+}
+
+// The facts that distinguish a shard from another one of the same name; empty if none are known.
+std::string known_of_shard(const train_options& o, const run_inputs& found, std::size_t i) {
+  const std::string& url = o.val_shards[i];
+  std::string out;
+  if (const auto file = stamp_of_file(local_path(url))) {
+    out = fmt::format("{} bytes of {}", file->size, file->modified_ns);
+  }
+  if (const auto size = found.val_sizes.find(url); size != found.val_sizes.end()) {
+    out += fmt::format(" {} bytes", size->second);
+  }
+  if (found.val_lengths) {
+    const auto& said = found.val_lengths->shards[i];
+    out += fmt::format(" {} samples {} bytes {}", said.samples, said.bytes, said.md5);
+  }
+  return out;
+}
+
+// A pipe has samples for one epoch only, of either training or validation.
+void check_stdin(const train_options& o) {
+  const auto reads = std::ranges::count(o.shards, "-") + std::ranges::count(o.val_shards, "-");
+  struct stat about{};
+  if (reads == 0 || (fstat(STDIN_FILENO, &about) == 0 && S_ISREG(about.st_mode))) return;
+  const bool is_read_again = reads > 1 || (o.epochs > 1 && o.max_steps == 0);
+  if (!is_read_again) return;
+  throw failure(error(errc::usage, "standard input is a pipe, which can be read only once")
+                    .at("-")
+                    .hint("set --epochs 1 or --max-steps, name the shards, or redirect a file"));
+}
+
+// This may be intended.
+void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
+  std::ranges::sort(urls);
+  const auto twice = std::ranges::adjacent_find(urls);
+  if (twice == urls.end()) return;
+  log_notice(
+      fmt::format("{} is in the list of {} shards more than once, and so are its samples in each "
+                  "epoch",
+                  printable(redacted(*twice)), whose));
 }
 
 }  // namespace
@@ -216,22 +271,6 @@ shard_index entries_of(const shard_index& said, const std::vector<std::string>& 
     used.shards.push_back(*shard);
   }
   return used;
-}
-
-// The entries of the shards in an index. Without shards, takes those that the index lists. Null:
-// there is no index.
-static std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& shards,
-                                                     const std::string& index,
-                                                     const std::string& base,
-                                                     const engine_options& how) {
-  if (index.empty()) return nullptr;
-  engine eng(how);
-  shard_index said = read_index(eng, index, base);
-  if (!shards.empty()) {
-    return std::make_shared<const shard_index>(entries_of(said, shards, index));
-  }
-  for (const auto& s : said.shards) shards.push_back(s.url);
-  return std::make_shared<const shard_index>(std::move(said));
 }
 
 run_inputs find_inputs(train_options& o, const engine_options& how) {
@@ -334,23 +373,6 @@ std::string inputs_fingerprint(const train_options& o, const run_inputs& found) 
                      o.val_shards.size(), found.raw_files, all);
 }
 
-// The facts that distinguish a shard from another one of the same name; empty if none are known.
-static std::string known_of_shard(const train_options& o, const run_inputs& found, std::size_t i) {
-  const std::string& url = o.val_shards[i];
-  std::string out;
-  if (const auto file = stamp_of_file(local_path(url))) {
-    out = fmt::format("{} bytes of {}", file->size, file->modified_ns);
-  }
-  if (const auto size = found.val_sizes.find(url); size != found.val_sizes.end()) {
-    out += fmt::format(" {} bytes", size->second);
-  }
-  if (found.val_lengths) {
-    const auto& said = found.val_lengths->shards[i];
-    out += fmt::format(" {} samples {} bytes {}", said.samples, said.bytes, said.md5);
-  }
-  return out;
-}
-
 std::string validation_fingerprint(const train_options& o, const run_inputs& found) {
   std::uint64_t all = fingerprint("");
   for (std::size_t i = 0; i < o.val_shards.size(); ++i) {
@@ -364,29 +386,6 @@ std::string validation_fingerprint(const train_options& o, const run_inputs& fou
   return fmt::format("{:016x}", fingerprint(how, all));
 }
 
-// A pipe has samples for one epoch only, of either training or validation.
-static void check_stdin(const train_options& o) {
-  const auto reads = std::ranges::count(o.shards, "-") + std::ranges::count(o.val_shards, "-");
-  struct stat about{};
-  if (reads == 0 || (fstat(STDIN_FILENO, &about) == 0 && S_ISREG(about.st_mode))) return;
-  const bool is_read_again = reads > 1 || (o.epochs > 1 && o.max_steps == 0);
-  if (!is_read_again) return;
-  throw failure(error(errc::usage, "standard input is a pipe, which can be read only once")
-                    .at("-")
-                    .hint("set --epochs 1 or --max-steps, name the shards, or redirect a file"));
-}
-
-// This may be intended.
-static void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
-  std::ranges::sort(urls);
-  const auto twice = std::ranges::adjacent_find(urls);
-  if (twice == urls.end()) return;
-  log_notice(
-      fmt::format("{} is in the list of {} shards more than once, and so are its samples in each "
-                  "epoch",
-                  printable(redacted(*twice)), whose));
-}
-
 void check_inputs(const train_options& o, const run_inputs& found, const job_place& place,
                   const engine_options& how) {
   check_stdin(o);
@@ -394,10 +393,10 @@ void check_inputs(const train_options& o, const run_inputs& found, const job_pla
   for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
   check_batch(o, found);
   if (place.rank != 0) return;  // once per job is enough
-  tell_of_uneven_lanes(o, found);
+  report_uneven_lanes(o, found);
   tell_of_repeated(o.shards, "training");
   tell_of_repeated(o.val_shards, "validation");
-  tell_of_empty_classes(found.raw_empty);
+  report_empty_classes(found.raw_empty);
   if (!found.raw_left_out.empty()) {
     log_notice(fmt::format(
         "{} left out, being no image, in no class folder, or a link to a folder or to "

@@ -155,7 +155,7 @@ prepared_run prepare(const train_options& given, const engine_options& engine,
     make_output_folders(options);
   });
   found.counted_batches = std::stoll(group.shared(std::to_string(found.counted_batches)));
-  if (group.is_first()) tell_of_no_effect(options, found, device);
+  if (group.is_first()) report_no_effect(options, found, device);
   return run;
 }
 

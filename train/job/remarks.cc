@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-void tell_of_gpus(const train_options& o) {
+void report_gpus(const train_options& o) {
   std::vector<std::string> idle;
   if (o.tf32) idle.emplace_back("--tf32");
   if (o.deterministic) idle.emplace_back("--deterministic");
@@ -23,7 +23,7 @@ void tell_of_gpus(const train_options& o) {
                          idle.size() == 1 ? "has" : "have"));
 }
 
-void tell_of_warm_up(const train_options& o, const run_inputs& found) {
+void report_warm_up(const train_options& o, const run_inputs& found) {
   auto trained = static_cast<double>(o.epochs);
   const auto batches = static_cast<double>(known_epoch_batches(o, found));
   if (o.max_steps > 0 && batches > 0) {
@@ -38,9 +38,9 @@ void tell_of_warm_up(const train_options& o, const run_inputs& found) {
 
 }  // namespace
 
-void tell_of_no_effect(const train_options& o, const run_inputs& found, c10::Device device) {
-  if (!device.is_cuda()) tell_of_gpus(o);
-  if (!o.synthetic) tell_of_warm_up(o, found);
+void report_no_effect(const train_options& o, const run_inputs& found, c10::Device device) {
+  if (!device.is_cuda()) report_gpus(o);
+  if (!o.synthetic) report_warm_up(o, found);
 }
 
 }  // namespace millrace

@@ -10,6 +10,6 @@ namespace millrace {
 // Logs a notice for each option that was given, and has no effect in this run, or not the one that
 // it is given for: of GPUs on a CPU, and a warm-up that training ends within. `options`, `found`:
 // as prepare() returns them.
-void tell_of_no_effect(const train_options& options, const run_inputs& found, c10::Device device);
+void report_no_effect(const train_options& options, const run_inputs& found, c10::Device device);
 
 }  // namespace millrace

@@ -22,9 +22,9 @@ void step_losses::add(const learner::outcome& out, step_report report) {
   unread_.push_back(std::move(report));
 }
 
-bool step_losses::read(bool waits) {
+bool step_losses::read(which steps) {
   bool are_finite = true;
-  while (const auto values = values_.pop(waits || values_.is_full())) {
+  while (const auto values = values_.pop(steps == which::all || values_.is_full())) {
     step_report report = std::move(unread_.front());
     unread_.pop_front();
     const double loss = values->front();

@@ -24,8 +24,12 @@ class step_losses {
   // The next step, and its report, which is given to the reporter: at once if it wants no loss of
   // this step, else when the loss has been read. A step without samples has none.
   void add(const learner::outcome& out, step_report report);
-  // Reports the steps whose losses have come; if it `waits`, all. Whether they are finite.
-  bool read(bool waits);
+  enum class which : std::uint8_t {
+    arrived,  // of the steps whose losses have come
+    all,      // waits for the others
+  };
+  // Reports these steps. Returns whether their losses are finite.
+  bool read(which steps);
 
   // The number of steps before the first whose loss is not finite, or of all steps. The host waits.
   std::int64_t finite() const { return watch_.finite(); }

@@ -69,10 +69,10 @@ int train_synthetic(const prepared_run& run, process_group& group, const train_c
                      .batch_size = samples,
                      .lr = options.rate.lr,
                      .seconds = std::chrono::duration<double>(now - last).count()});
-    losses.read(false);
+    losses.read(step_losses::which::arrived);
     last = now;
   }
-  losses.read(true);
+  losses.read(step_losses::which::all);
   if (losses.finite() < losses.seen()) {
     throw failure(error(errc::bad_state,
                         fmt::format("the loss is not finite from step {} on", losses.finite() + 1))

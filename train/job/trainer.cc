@@ -85,8 +85,8 @@ class trainer {
   bool train_epoch();
   void train_step(host_batch b);
   // A loss that is not finite ends the ranks at their next agreement.
-  void report_losses(bool waits) {
-    if (!losses_.read(waits)) batches_->tell_diverged();
+  void report_losses(step_losses::which which) {
+    if (!losses_.read(which)) batches_->tell_diverged();
   }
   void end_of_epoch();
   void report_epoch();
@@ -216,10 +216,7 @@ void trainer::save(const state& data) {
                 .said = options_.said,
                 .shards = recorded_shards(options_),
                 .classes = run_.found.raw_classes,
-                .data = data},
-               {},
-               {},
-               {}};
+                .data = data}};
   if (group_.is_first()) learner_->save(c);
   checkpoints_.begin_save(std::move(c));
   if (was_asked || is_stopped() || batches_->one_failed()) finish_save();
@@ -246,8 +243,9 @@ std::optional<host_batch> trainer::next_batch() {
     next = batches_->next();
   } catch (const failure& f) {
     if (!batches_->one_failed()) throw;
-    report_losses(true);
-    if (group_.shared(save_failed_ ? "that" : "") == "that") throw;
+    report_losses(step_losses::which::all);
+    const bool is_failed_save = !group_.shared(save_failed_ ? "save" : "").empty();
+    if (is_failed_save) throw;
     if (batches_->position()) save_before_failure(*batches_->position());
     throw failure(with_policy(f.why(), options_));
   }
@@ -306,12 +304,12 @@ void trainer::train_step(host_batch b) {
                     .seconds = seconds_since(start) + waited,
                     .waiting = waited,
                     .keys = std::move(keys)});
-  report_losses(false);
+  report_losses(step_losses::which::arrived);
 }
 
 // Called by all ranks: ends them if a loss of any was not finite.
 void trainer::check_losses() {
-  report_losses(true);
+  report_losses(step_losses::which::all);
   check_finite(losses_, {first_step_, step_}, group_, checkpoints_);
 }
 
@@ -358,7 +356,7 @@ bool trainer::train_epoch() {
     end_if_too_many_skipped();
     break;
   }
-  report_losses(true);
+  report_losses(step_losses::which::all);
   const std::uint64_t more = batches_->dropped() - dropped;
   if (more > 0) {
     report_.note("", fmt::format("rank {} epoch {}: {} dropped, because another rank had none left",
@@ -458,7 +456,7 @@ int trainer::run() {
       !options_.val_shards.empty() && !is_stopped()) {
     validate();
   }
-  report_losses(true);
+  report_losses(step_losses::which::all);
   finish_save();
   const double seconds = seconds_since(start);
   check_losses();

@@ -63,7 +63,7 @@ std::string reporter::line(const step_report& s) const {
   return fmt::format(
       "rank {} epoch {} {:5}{} loss {:.3f} (mean {:.3f}) acc {:.3f} lr {:.3g} {} samples, {:.0f} "
       "images/s{}, {:.0f} % waiting for data{}",
-      rank_, s.epoch, s.batch, of, loss_sum_ / static_cast<double>(looked_at_), mean(losses_),
+      rank_, s.epoch, s.batch, of, loss_sum_ / static_cast<double>(losses_read_), mean(losses_),
       mean(accuracies_), s.lr, s.samples, rate * world_size_, each,
       seconds_ > 0 ? 100 * waiting_ / seconds_ : 0.0,
       s.steps_left < 0 ? "" : fmt::format(", {} left", clock_time(left)));
@@ -74,7 +74,7 @@ void reporter::step(const step_report& s) {
     keep_last(losses_, *s.loss);
     keep_last(accuracies_, s.accuracy);
     loss_sum_ += *s.loss;
-    ++looked_at_;
+    ++losses_read_;
   }
   seconds_ += s.seconds;
   waiting_ += s.waiting;
@@ -95,7 +95,7 @@ void reporter::step(const step_report& s) {
     to_stderr("{}\n", line(s));
     last_log_ = now;
     seconds_ = waiting_ = loss_sum_ = 0;
-    images_ = steps_ = looked_at_ = 0;
+    images_ = steps_ = losses_read_ = 0;
   } else if (terminal_) {
     to_stderr("\r{}\033[K", line(s));
     progress_shown_ = true;

@@ -49,9 +49,9 @@ class reporter {
 
   // Whether the next step's loss will be read: reading it makes the host wait for the device.
   bool wants_loss() const;
-  // Reports a step, if its loss was read.
+  // Counts a step; prints it and adds it to the metrics if its loss was read.
   void step(const step_report& s);
-  // Writes both; empty: not that one.
+  // Prints `text`, and adds `json_line` to the metrics. An empty one is left out.
   void note(const std::string& json_line, const std::string& text);
   // Prints each skipped sample that the counts list. `of`: "", or for example " in validation".
   void skipped(const ledger& counts, const std::string& of);
@@ -72,7 +72,7 @@ class reporter {
   steady_clock::time_point last_log_{};
   // Since the last line.
   double loss_sum_ = 0;
-  std::int64_t looked_at_ = 0;
+  std::int64_t losses_read_ = 0;
   double seconds_ = 0;
   double waiting_ = 0;
   std::int64_t images_ = 0;

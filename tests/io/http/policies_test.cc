@@ -40,7 +40,7 @@ TEST(PartSize, GrowsWithTheWaitForAFirstByte) {
     near.completed(1 << 20, 0.001, 0.01);
     far.completed(1 << 20, 0.1, 0.01);
   }
-  EXPECT_EQ(near.bytes(64 << 20), part_size::least);
+  EXPECT_EQ(near.bytes(64 << 20), part_size::least_bytes);
   EXPECT_GT(far.bytes(128 << 20), 64U << 20);
   EXPECT_EQ(far.bytes(16 << 20), 16U << 20);
   EXPECT_EQ(part_size(2 << 20).bytes(64 << 20), 2U << 20);
@@ -75,7 +75,7 @@ TEST(HedgePolicy, NeverCostsMoreThanItsShare) {
   hedge_policy policy(0.05);
   for (int i = 0; i < 8; ++i) policy.completed(10'000'000, 1);
   policy.received(1'000'000'000);
-  EXPECT_EQ(policy.allowance(), hedge_policy::first_allowance + 50'000'000);
+  EXPECT_EQ(policy.allowance(), hedge_policy::first_allowance_bytes + 50'000'000);
   policy.wasted(100'000'000);
   EXPECT_EQ(policy.allowance(), 0U);
   EXPECT_FALSE(policy.worth_it(0, 10, 1000));
