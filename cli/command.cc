@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "cli/flag_names.h"
 #include "cli/interrupt.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/printable.h"
 #include "engine/host/standard_error.h"
 #include "io/names/url.h"
@@ -29,14 +28,12 @@ template <class T, class Function>
 CLI::Validator numbers(std::string range, Function is_in) {
   // No description: the help shows the option's unit instead.
   return {[range = std::move(range), is_in](const std::string& text) -> std::string {
-            T value{};
-            const char* const end = text.data() + text.size();
-            const auto parsed = std::from_chars(text.data(), end, value);
-            if (parsed.ec != std::errc{} || parsed.ptr != end) {
+            const auto value = parsed_number<T>(text);
+            if (!value) {
               return fmt::format("'{}' is not a {}; use {}", text,
                                  std::is_integral_v<T> ? "whole number" : "number", range);
             }
-            return is_in(value) ? "" : fmt::format("{} is not {}", text, range);
+            return is_in(*value) ? "" : fmt::format("{} is not {}", text, range);
           },
           ""};
 }
@@ -201,14 +198,6 @@ engine_options shard_arguments::engine(const environment& e) const {
 
 std::vector<std::string> shard_arguments::urls(const environment& e, listing_facts* facts) const {
   return find_shards(specs, base, engine(e).source, facts).value();
-}
-
-std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {
-  std::unordered_set<std::string> seen;
-  for (const std::string& url : urls) {
-    if (!seen.insert(shard_place(url)).second) return url;
-  }
-  return std::nullopt;
 }
 
 void sample_walk::add_to(CLI::App& app) {

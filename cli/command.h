@@ -108,10 +108,6 @@ struct shard_arguments {
   std::vector<std::string> urls(const environment& e, listing_facts* facts = nullptr) const;
 };
 
-// A URL that names the same shard as an earlier one ("a" and "./a" are the same local file), or
-// nullopt. Does no I/O.
-std::optional<std::string> repeated_shard(const std::vector<std::string>& urls);
-
 // The samples that `ls` and `digest` visit, in the order of the list and of the archives.
 struct sample_walk {
   shard_arguments shards;

@@ -14,6 +14,7 @@
 #include "engine/base/printable.h"
 #include "engine/base/words.h"
 #include "engine/host/standard_error.h"
+#include "pipeline/wids/index_entries.h"
 #include "tools/index/create_index.h"
 #include "tools/index/index_files.h"
 #include "tools/index/index_summary.h"
@@ -58,7 +59,7 @@ struct create_arguments {
 };
 
 // This may be intended: the samples then come twice in each epoch.
-void tell_of_repeated(const std::vector<std::string>& urls) {
+void report_repeated(const std::vector<std::string>& urls) {
   const auto twice = repeated_shard(urls);
   if (!twice) return;
   to_stderr("millrace: {} is named more than once; the index lists it as often\n",
@@ -99,7 +100,7 @@ int create(const environment& e, const create_arguments& a) {
     how.name = dataset_name(a.shards.specs.front(), urls);
     if (!a.json) fmt::print("setting name to {}\n", printable(how.name));
   }
-  tell_of_repeated(urls);
+  report_repeated(urls);
   if (!a.info_file.empty()) {
     how.info = read_local(a.info_file);
     how.inputs = {a.info_file};

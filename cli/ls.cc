@@ -4,13 +4,13 @@
 
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/printable.h"
 #include "engine/base/units.h"
 #include "engine/base/words.h"
@@ -150,10 +150,7 @@ action add_ls(CLI::App& app) {
   command->add_option("-n", a->most, "only the first N samples")
       ->type_name("SAMPLES")
       ->check([](const std::string& text) {
-        std::uint64_t count = 0;
-        const char* end = text.data() + text.size();
-        const auto parsed = std::from_chars(text.data(), end, count);
-        const bool is_count = parsed.ec == std::errc{} && parsed.ptr == end && count > 0;
+        const bool is_count = parsed_number<std::uint64_t>(text).value_or(0) > 0;
         return is_count ? std::string() : "'" + text + "' is not a number of samples";
       })
       ->group("Output");

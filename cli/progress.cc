@@ -104,8 +104,7 @@ void progress::run(const std::stop_token& stopped) {
 
 std::string progress::line() const {
   const work_done now = look_();
-  const double elapsed =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double elapsed = seconds_since(begin_);
   const auto share = [](double part, double whole) {
     return whole > 0 ? std::min(1.0, part / whole) : 0.0;
   };

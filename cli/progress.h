@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/host/clock.h"
+
 namespace millrace::cli {
 
 // The total amount of work; zeros where it is not known.
@@ -50,7 +52,7 @@ class progress {
   std::string command_;
   amount_of_work all_;
   std::function<work_done()> look_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  steady_clock::time_point begin_ = steady_clock::now();
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::jthread thread_;

@@ -183,6 +183,10 @@ result<std::string> rsa_sha256(const std::string& private_key_pem, std::string_v
   return error(errc::usage, "the private key cannot sign");
 }
 
+std::string crc_text(std::string_view text) {
+  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text.data(), text.size()))));
+}
+
 std::string hex(std::string_view raw) {
   std::string out;
   for (const char c : raw) out += fmt::format("{:02x}", static_cast<unsigned char>(c));

@@ -45,6 +45,9 @@ result<std::string> rsa_sha256(const std::string& private_key_pem, std::string_v
 // CPU's instruction if it has one.
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t before = 0);
 
+// The crc32c of a text, as eight hexadecimal digits.
+std::string crc_text(std::string_view text);
+
 std::string hex(std::string_view raw);  // lower case
 std::string base64(std::string_view raw);
 std::string base64_url(std::string_view raw);  // RFC 7515: '-' and '_', no padding

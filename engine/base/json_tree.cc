@@ -15,10 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string json_text_of(const std::string& text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 class builder {
  public:
   explicit builder(const json_limit& limit) : limit_(limit) {}
@@ -206,6 +202,10 @@ std::string json_tree::excerpt() const {
     while (end < text.size() && is_continued()) ++end;
   }
   return end < text.size() ? text.substr(0, end) + "..." : text;
+}
+
+std::string json_text_of(std::string_view text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace millrace

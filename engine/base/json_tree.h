@@ -67,4 +67,7 @@ class json_tree {
   anything of_ = nullptr;
 };
 
+// `text` as JSON, in quotes. What is not UTF-8 becomes U+FFFD.
+std::string json_text_of(std::string_view text);
+
 }  // namespace millrace

@@ -11,4 +11,7 @@ namespace millrace {
 // another name. Other text is unchanged. Pure.
 std::string printable(std::string_view text);
 
+// Whether `text` is well-formed UTF-8 (The Unicode Standard, table 3-7). Pure.
+bool is_utf8(std::string_view text);
+
 }  // namespace millrace

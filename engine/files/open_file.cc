@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "engine/base/hints.h"
 #include "engine/files/file_system.h"
 
 namespace millrace {
@@ -35,7 +36,7 @@ error changed_while_read(const std::string& path) {
   return error(errc::changed, "the file was replaced or changed while it was read")
       .at(path)
       .skippable()
-      .hint("do not rewrite or touch shards in use; write a new name and rename");
+      .hint(new_names_hint);
 }
 
 }  // namespace

@@ -56,4 +56,9 @@ class steady_clock {
   static inline constinit simulated_clock* simulated_ = nullptr;
 };
 
+// Seconds from `then` until now. Any thread.
+inline double seconds_since(steady_clock::time_point then) noexcept {
+  return std::chrono::duration<double>(steady_clock::now() - then).count();
+}
+
 }  // namespace millrace

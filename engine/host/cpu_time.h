@@ -11,6 +11,11 @@ inline double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// CPU time of all threads of this process.
+inline double process_cpu_seconds() {
+  return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 // CPU time of the calling thread.
 inline double thread_cpu_seconds() {
   return seconds_of(CLOCK_THREAD_CPUTIME_ID);

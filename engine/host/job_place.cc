@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <string_view>
 
 #include "engine/base/fingerprint.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/result.h"
 
 namespace millrace {
@@ -156,13 +156,12 @@ std::optional<int> number(const variables& environment, std::string_view name, i
                           int most = std::numeric_limits<int>::max()) {
   const std::string* text = find(environment, name);
   if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (failed != std::errc{} || end != text->data() + text->size()) {
+  const auto value = parsed_number<int>(*text);
+  if (!value) {
     throw failure(error(errc::usage, fmt::format("{}='{}' is not a number", name, *text)));
   }
-  if (value < least || value > most) {
-    throw failure(error(errc::usage, fmt::format("{}={} is out of range", name, value))
+  if (*value < least || *value > most) {
+    throw failure(error(errc::usage, fmt::format("{}={} is out of range", name, *value))
                       .hint(fmt::format("set it to {} to {}", least, most)));
   }
   return value;

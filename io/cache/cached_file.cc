@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/json_tree.h"
 #include "engine/files/file_system.h"
@@ -32,15 +31,12 @@ static_assert(sizeof(end_of_file) == end_bytes);
 std::string cache_tail(const std::vector<std::uint32_t>& sums, const std::string& url,
                        const object_version& version) {
   // For people, who can read only UTF-8. The entry's name has what identifies the version.
-  const auto quoted = [](const std::string& any) {
-    return nlohmann::json(any).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  };
   const std::string digest = version.digest ? hex(version.digest->value) : "";
-  const std::string text =
-      fmt::format(R"({{"bytes":{},"digest":{},"etag":{},"last_modified":{},"seen":{},"url":{}}})",
-                  version.total.value_or(0), quoted(digest), quoted(version.etag.value_or("")),
-                  quoted(version.last_modified.value_or("")), quoted(seen_name(url)),
-                  quoted(redacted(canonical_url(url))));
+  const std::string text = fmt::format(
+      R"({{"bytes":{},"digest":{},"etag":{},"last_modified":{},"seen":{},"url":{}}})",
+      version.total.value_or(0), json_text_of(digest), json_text_of(version.etag.value_or("")),
+      json_text_of(version.last_modified.value_or("")), json_text_of(seen_name(url)),
+      json_text_of(redacted(canonical_url(url))));
   std::string tail(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(std::uint32_t));
   tail += text;
   const std::array numbers{static_cast<std::uint32_t>(text.size()), crc32c(bytes_of(tail))};

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "engine/base/hints.h"
 #include "engine/files/file_system.h"
 #include "engine/threads/offload.h"
 #include "io/cache/cached_source.h"
@@ -41,7 +42,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_version(source_factory plai
     co_return error(errc::changed, "the file was replaced while it was read")
         .at(path)
         .skippable()
-        .hint("do not rewrite shards in use; write a new name and rename");
+        .hint(new_names_hint);
   }
   co_return std::move(*opened);
 }

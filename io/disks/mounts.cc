@@ -66,4 +66,11 @@ std::optional<mount> mount_of(const std::vector<mount>& all, dev_t device,
   return best == nullptr ? std::nullopt : std::optional(*best);
 }
 
+std::string first_line(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
 }  // namespace millrace

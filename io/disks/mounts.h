@@ -23,4 +23,7 @@ std::vector<mount> read_mounts(const std::filesystem::path& mountinfo);
 // longest mount point that `path` begins with.
 std::optional<mount> mount_of(const std::vector<mount>& all, dev_t device, const std::string& path);
 
+// The first line of a file of /proc or /sys; empty if it cannot be read.
+std::string first_line(const std::filesystem::path& file);
+
 }  // namespace millrace

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <set>
 
 #include "io/disks/mounts.h"
@@ -19,13 +18,6 @@ namespace fs = std::filesystem;
 // Deeper than any working set-up; a loop device whose file is on the device itself would recurse
 // without end.
 constexpr int deepest = 16;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 std::size_t number(const fs::path& file) {
   return std::strtoull(first_line(file).c_str(), nullptr, 10);

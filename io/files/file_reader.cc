@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/hints.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
 #include "engine/files/block_io.h"
@@ -18,10 +19,6 @@ namespace {
 // The part of a turn that is still under way when the turn is passed on: long enough for the next
 // turn to reach the device.
 constexpr double handover_s = 0.004;
-
-double seconds_since(steady_clock::time_point begin) {
-  return std::chrono::duration<double>(steady_clock::now() - begin).count();
-}
 
 }  // namespace
 
@@ -288,7 +285,7 @@ error file_reader::shrank(std::uint64_t at) const {
       .at(file_->path())
       .offset(at)
       .skippable()
-      .hint("do not rewrite shards in use; write a new name and rename");
+      .hint(new_names_hint);
 }
 
 // Drops pages well before the reads under way. Nothing is read or waited for, so this needs no

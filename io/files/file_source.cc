@@ -10,6 +10,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fstream>
 
+#include "engine/base/hints.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/async.h"
 #include "engine/coroutines/timer.h"
@@ -65,7 +66,7 @@ awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context co
           .at(path)
           .offset(range.begin)
           .skippable()
-          .hint("do not rewrite or touch shards in use; write a new name and rename");
+          .hint(new_names_hint);
     }
   }
   const std::uint64_t size = (*file)->file->size();

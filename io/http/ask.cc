@@ -17,21 +17,6 @@ namespace {
 // The limit for the body of a refusal.
 constexpr std::size_t most_error_bytes = 64UL << 10;
 
-// Appends a body of at most `most` bytes to `into`; returns the error, if any.
-awaitable<std::optional<error>> take_body(http_exchange& from, std::size_t most,
-                                          std::string& into) {
-  std::string piece(64UL << 10, '\0');
-  for (;;) {
-    const auto got = co_await from.read_body(std::as_writable_bytes(std::span(piece)));
-    if (!got) co_return got.error();
-    if (*got == 0) co_return std::nullopt;
-    into.append(piece, 0, *got);
-    if (into.size() > most) {
-      co_return error(errc::too_large, "the answer is larger than expected");
-    }
-  }
-}
-
 error with_code(const error& why, const std::string& code, const url& target) {
   if (code.empty()) return why;
   return error(why.kind(), fmt::format("{} ({})", why.what(), code))
@@ -91,8 +76,8 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
         co_return answer;
       }
       if (wants_body)
-        broken =
-            co_await take_body(*outcome->exchange, std::max(most, most_error_bytes), answer.body);
+        broken = co_await read_whole_body(*outcome->exchange, std::max(most, most_error_bytes),
+                                          answer.body);
       if (broken && broken->kind() == errc::too_large)
         co_return broken->at(to_string(object.target));
       if (succeeds) {

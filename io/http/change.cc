@@ -64,19 +64,6 @@ error refusal(const http_answer& answer, const http_change& what) {
   return why;
 }
 
-awaitable<std::optional<error>> take_answer(http_exchange& from, std::string& into) {
-  std::string piece(16UL << 10, '\0');
-  for (;;) {
-    const auto got = co_await from.read_body(std::as_writable_bytes(std::span(piece)));
-    if (!got) co_return got.error();
-    if (*got == 0) co_return std::nullopt;
-    into.append(piece, 0, *got);
-    if (into.size() > most_answer_bytes) {
-      co_return error(errc::too_large, "the answer is larger than expected");
-    }
-  }
-}
-
 awaitable<attempt> try_once(http_stack& stack, scope& tasks, const http_change& what, bool fresh) {
   attempt out;
   http_request request{.target = what.object.target,
@@ -104,7 +91,7 @@ awaitable<attempt> try_once(http_stack& stack, scope& tasks, const http_change& 
   out.is_stale = sent->stale_connection;
   if (out.is_stale) co_return out;
   http_answer answer{.head = sent->exchange->head(), .body = {}};
-  const auto broken = co_await take_answer(*sent->exchange, answer.body);
+  const auto broken = co_await read_whole_body(*sent->exchange, most_answer_bytes, answer.body);
   answer.body.erase(0, answer.body.find_first_not_of(" \t\r\n"));  // S3's, to fill the time
   out.retry_after = answer.head.field("retry-after");
   out.is_refused = answer.head.status / 100 == 4;
@@ -143,9 +130,7 @@ awaitable<result<http_answer>> request_change(http_stack& stack, scope& tasks, h
     if (const auto* const no_more = std::get_if<retry_policy::no_more>(&decided)) {
       co_return error(why.kind(), fmt::format("{} ({})", why.what(), no_more->why))
           .at(name)
-          .hint(
-              "check the server and the network; http_options.attempts (MILLRACE_HTTP_ATTEMPTS) "
-              "sets the number of attempts");
+          .hint(no_more_attempts_hint);
     }
     const auto pause = std::get<retry_policy::again>(decided).pause;
     if (pause.count() > 0) co_await stack.time().sleep(pause);

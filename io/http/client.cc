@@ -476,4 +476,18 @@ std::shared_ptr<http_client> make_http_client(const http_options& options,
   return std::make_shared<pooled_client>(options, std::move(over), time);
 }
 
+awaitable<std::optional<error>> read_whole_body(http_exchange& from, std::size_t most_bytes,
+                                                std::string& into) {
+  std::string piece(64UL << 10, '\0');
+  for (;;) {
+    const auto got = co_await from.read_body(std::as_writable_bytes(std::span(piece)));
+    if (!got) co_return got.error();
+    if (*got == 0) co_return std::nullopt;
+    into.append(piece, 0, *got);
+    if (into.size() > most_bytes) {
+      co_return error(errc::too_large, "the answer is larger than expected");
+    }
+  }
+}
+
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -53,6 +54,11 @@ class http_exchange {
   // later.
   virtual bool is_wanted() const { return false; }
 };
+
+// Appends the rest of a body of at most `most_bytes` to `into`; returns the error, if any:
+// too_large for a longer one. `from` and `into` outlive the call.
+awaitable<std::optional<error>> read_whole_body(http_exchange& from, std::size_t most_bytes,
+                                                std::string& into);
 
 // Pauses the exchange while this exists; does nothing if it is null.
 class paused_exchange {

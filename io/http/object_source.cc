@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/hints.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
 #include "engine/host/log.h"
@@ -387,7 +388,7 @@ error assembly::is_shorter() const {
       .at(object_.name.empty() ? to_string(object_.target) : object_.name)
       .offset(offset_)
       .skippable()
-      .hint("do not overwrite shards in use");
+      .hint(new_names_hint);
 }
 
 // A server without ranges also sends what follows the requested end. Drops the parts when the end

@@ -1,5 +1,7 @@
 #include "io/http/opened_again.h"
 
+#include "engine/base/hints.h"
+
 namespace millrace {
 
 void note(opened_version& in, const object_version& seen) {
@@ -22,7 +24,7 @@ result<void> compared(opened_version& with, const object_version& now) {
   if (same_length && same_name) return {};
   return error(errc::changed, "the object changed while it was read")
       .skippable()
-      .hint("do not overwrite shards in use");
+      .hint(new_names_hint);
 }
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/hints.h"
 #include "engine/base/units.h"
 #include "engine/coroutines/timer.h"
 #include "engine/host/log.h"
@@ -353,7 +354,7 @@ awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchang
   if (got && *got > 0) {
     give(true);
     co_return after_failure(error(errc::protocol, "the server sent more than it announced")
-                                .hint("check the server; do not overwrite shards in use"));
+                                .hint(std::string("check the server; ") + new_names_hint));
   }
   co_return at_its_end();
 }

@@ -13,6 +13,11 @@ namespace millrace {
 
 struct http_options;
 
+// The hint of an error after the last attempt.
+inline constexpr const char* no_more_attempts_hint =
+    "check the server and the network; http_options.attempts (MILLRACE_HTTP_ATTEMPTS) sets the "
+    "number of attempts";
+
 // Decides whether a transfer makes another request after one that failed, and when. May be called
 // at the end of each request, for as long as the transfer takes. No I/O.
 class retry_policy {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/hints.h"
 #include "io/http/header_values.h"
 #include "io/http/options.h"
 #include "io/http/private_host.h"
@@ -75,8 +76,7 @@ error http_transfer::described(error why) const {
 }
 
 error http_transfer::changed(std::string what) const {
-  return described(
-      error(errc::changed, std::move(what)).skippable().hint("do not overwrite shards in use"));
+  return described(error(errc::changed, std::move(what)).skippable().hint(new_names_hint));
 }
 
 http_transfer::action http_transfer::differs(std::string what) {
@@ -121,8 +121,7 @@ http_transfer::action http_transfer::give_up(const error& why,
                        .hint(why.kind() == errc::no_descriptors
                                  ? "raise `ulimit -n`, or lower http_options.connections "
                                    "(MILLRACE_HTTP_CONNECTIONS)"
-                                 : "check the server and the network; http_options.attempts "
-                                   "(MILLRACE_HTTP_ATTEMPTS) sets the number of attempts"));
+                                 : no_more_attempts_hint));
 }
 
 void http_transfer::begin_anew(object_version of) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <vector>
 
+#include "engine/base/parsed_number.h"
 #include "engine/base/words.h"
 #include "engine/coroutines/scope.h"
 
@@ -141,10 +141,8 @@ std::string to_string(const url& u) {
 }
 
 std::optional<std::uint16_t> port_number(std::string_view text) {
-  std::uint16_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{} || end != text.data() + text.size() || number == 0) return std::nullopt;
-  return number;
+  const auto number = parsed_number<std::uint16_t>(text);
+  return number && *number > 0 ? number : std::nullopt;
 }
 
 std::string percent_decoded(std::string_view text) {

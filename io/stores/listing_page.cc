@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <charconv>
 
+#include "engine/base/parsed_number.h"
 #include "io/http/ask.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store_url.h"
@@ -18,11 +18,7 @@ namespace pt = boost::property_tree;
 constexpr std::string_view listing = "a store's listing";
 
 std::optional<std::uint64_t> size_in(const pt::ptree& of, const char* path) {
-  const std::string text = of.get<std::string>(path, "");
-  std::uint64_t size = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), size);
-  const bool is_whole = failed == std::errc{} && end == text.data() + text.size();
-  return is_whole ? std::optional(size) : std::nullopt;
+  return parsed_number<std::uint64_t>(of.get<std::string>(path, ""));
 }
 
 }  // namespace

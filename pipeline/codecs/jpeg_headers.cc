@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "engine/base/divided.h"
 #include "pipeline/pixels/kernels.h"
 
 namespace millrace {
@@ -43,9 +44,6 @@ void put_word(std::vector<std::byte>& to, std::size_t at, int word) {
 // Whether an image can be decoded without segments of this kind.
 bool is_optional(unsigned code) {
   return (code >= app0 && code <= app0 + 15) || code == com;
-}
-int divided_up(int a, int b) {
-  return (a + b - 1) / b;
 }
 
 // Reads SOF's content (after its length). False if the JPEG is of another kind.

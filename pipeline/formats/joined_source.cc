@@ -185,13 +185,8 @@ result<void> add_fields(sample& to, std::vector<field> more) {
     if (to.find(f.extension) == nullptr) continue;
     return error(errc::duplicate_field, fmt::format("both have the field '{}'", f.extension));
   }
-  if (to.fields.size() + more.size() > most_fields) {
-    return error(errc::too_large, fmt::format("a sample of more than {} fields", most_fields));
-  }
-  if (names > most_name_bytes) {
-    return error(errc::too_large,
-                 fmt::format("a sample with names of more than {} bytes", most_name_bytes));
-  }
+  std::string exceeded = exceeded_limit(to.fields.size() + more.size(), names);
+  if (!exceeded.empty()) return error(errc::too_large, std::move(exceeded));
   std::ranges::move(more, std::back_inserter(to.fields));
   return {};
 }

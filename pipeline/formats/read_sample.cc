@@ -11,6 +11,7 @@
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/formats/untar.h"
 #include "pipeline/samples/sample_name.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 namespace {
@@ -76,7 +77,7 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on
         .at(*url)
         .offset(begin)
         .key(made.key)
-        .hint("the shard was replaced since it was indexed; index it again");
+        .hint(index_again_hint);
   }
   return made;
 }
@@ -140,7 +141,7 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
         .at(*url)
         .offset(where.begin)
         .key(made->key)
-        .hint("`millrace index create` writes a new one")
+        .hint(index_again_hint)
         .skippable();
   }
   if (made && place.name && name_sum(made->key, made->fields.front().extension) != *place.name) {
@@ -148,7 +149,7 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
         .at(*url)
         .offset(where.begin)
         .key(made->key)
-        .hint("the shard was replaced since it was indexed; index it again")
+        .hint(index_again_hint)
         .skippable();
   }
   co_return made;

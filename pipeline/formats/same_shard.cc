@@ -10,6 +10,7 @@
 #include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/samples/sample_name.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 namespace {
@@ -135,7 +136,7 @@ awaitable<result<void>> check_length(source_context context, const source_regist
   co_return error(errc::integrity,
                   fmt::format("the shard has more than the {} bytes that the index says", bytes))
       .at(url)
-      .hint("fetch the shard again, or index it again if it was rewritten")
+      .hint(std::string("fetch the shard again; if it was rewritten, ") + index_again_hint)
       .skippable();
 }
 
@@ -170,7 +171,7 @@ awaitable<result<void>> check_bounds(lane_context& lane, const untar_options& ho
         .at(url)
         .offset(from)
         .hint(how.rename ? "an index goes by the names in the archive: rename only without an index"
-                         : "`millrace index create` writes a new one")
+                         : index_again_hint)
         .skippable();
   }
   co_return result<void>();

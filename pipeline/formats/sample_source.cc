@@ -10,6 +10,7 @@
 #include "engine/base/units.h"
 #include "engine/base/words.h"
 #include "engine/coroutines/scope.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/state/records.h"
 
 namespace millrace {
@@ -353,7 +354,7 @@ error differs_from_index(const shard_ref& which, const std::string& url, std::st
                fmt::format("the shard has {} samples than the index says; this lane was to read {}",
                            how, which.samples))
       .at(url)
-      .hint("`millrace index create` writes a new one")
+      .hint(index_again_hint)
       .skippable();
 }
 

@@ -12,6 +12,7 @@
 #include "pipeline/formats/sample_source.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/samples/sample_name.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 
@@ -175,7 +176,7 @@ result<void> shard_reader::impl::check_end() const {
   return error(errc::integrity,
                fmt::format("the shard has {} bytes, the index says {}", at, length))
       .offset(at)
-      .hint("fetch the shard again, or index it again if it was rewritten")
+      .hint(std::string("fetch the shard again; if it was rewritten, ") + index_again_hint)
       .skippable();
 }
 

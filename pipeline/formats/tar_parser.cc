@@ -6,6 +6,8 @@
 #include <charconv>
 #include <optional>
 
+#include "engine/base/parsed_number.h"
+
 namespace millrace {
 namespace {
 
@@ -401,12 +403,11 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
       return bad(errc::bad_archive, "a pax path with a zero byte");
     }
   } else if (key == "size") {
-    const auto [end, failed] =
-        std::from_chars(value.data(), value.data() + value.size(), next_size_);
-    if (failed != std::errc{} || end != value.data() + value.size() ||
-        next_size_ > max_member_size) {
+    const auto size = parsed_number<std::uint64_t>(value);
+    if (!size || *size > max_member_size) {
       return bad(errc::bad_archive, fmt::format("a pax size that is not a size ('{}')", value));
     }
+    next_size_ = *size;
     has_next_size_ = true;
   } else if (key.starts_with("GNU.sparse.")) {
     next_is_sparse_ = true;

@@ -130,12 +130,9 @@ void tar_reader::begin_with(std::pair<tar_member, key_and_extension> first) {
 
 void tar_reader::add(tar_member member, std::string extension) {
   names_ += extension.size();
-  if (building_->fields.size() == most_fields || names_ > most_name_bytes) {
-    return leave_out(
-        member, errc::too_large,
-        building_->fields.size() == most_fields
-            ? fmt::format("a sample of more than {} fields", most_fields)
-            : fmt::format("a sample with names of more than {} bytes", most_name_bytes));
+  if (std::string exceeded = exceeded_limit(building_->fields.size() + 1, names_);
+      !exceeded.empty()) {
+    return leave_out(member, errc::too_large, std::move(exceeded));
   }
   if (building_->find(extension) != nullptr) {
     return leave_out(member, errc::duplicate_field,

@@ -290,7 +290,7 @@ void run_base::on_spine(const std::function<void()>& f) {
 run_stats run_base::stats() {
   run_stats out;
   on_spine([&] {
-    out.seconds = std::chrono::duration<double>(steady_clock::now() - inside_->start).count();
+    out.seconds = seconds_since(inside_->start);
     out.sources = inside_->context->counters;
     const worker_pool& pool = inside_->context->threads.cpu();
     out.pool_threads = pool.threads();

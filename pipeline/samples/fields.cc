@@ -139,25 +139,6 @@ result<tensors> decode_tenbin(const bytes& file) {
   return out;
 }
 
-// Well-formed UTF-8: The Unicode Standard, table 3-7.
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i++]);
-    if (first < 0x80) continue;
-    const std::size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-    if (first < 0xc2 || first > 0xf4 || text.size() - i < more) return false;
-    const auto second = static_cast<unsigned char>(text[i]);
-    const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-    const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-    if (second < low || second > high) return false;
-    for (std::size_t k = 1; k < more; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
-    }
-    i += more;
-  }
-  return true;
-}
-
 // Checks a document's events before it is built: excessive nesting would overflow the stack of code
 // that walks the tree, and a stated number of items larger than the document would be allocated
 // unchecked. Adds up what the tree and its text will take.

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "engine/base/json_tree.h"
 #include "engine/base/nesting.h"
+#include "engine/base/parsed_number.h"
 #include "engine/memory/work_memory.h"
 
 namespace millrace {
@@ -95,10 +95,7 @@ std::optional<std::int64_t> python_integer(std::string_view text) {
   const auto first = std::min(text.find_first_not_of(blanks), text.size());
   text = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  std::int64_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return parsed_number<std::int64_t>(text);
 }
 
 result<std::int64_t> label_of(const sample& s, std::string_view which, std::int64_t classes) {

@@ -1,5 +1,7 @@
 #include "pipeline/samples/sample_name.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/fingerprint.h"
 #include "engine/base/words.h"
 
@@ -31,6 +33,14 @@ bool is_extension(std::string_view text) {
 std::uint16_t name_sum(std::string_view key, std::string_view extension) {
   const std::uint64_t whole = fingerprint(extension, fingerprint(".", fingerprint(key)));
   return static_cast<std::uint16_t>(whole ^ whole >> 16 ^ whole >> 32 ^ whole >> 48);
+}
+
+std::string exceeded_limit(std::size_t fields, std::size_t name_bytes) {
+  if (fields > most_fields) return fmt::format("a sample of more than {} fields", most_fields);
+  if (name_bytes > most_name_bytes) {
+    return fmt::format("a sample with names of more than {} bytes", most_name_bytes);
+  }
+  return {};
 }
 
 std::optional<std::string_view> extension_after(std::string_view key, std::string_view name) {

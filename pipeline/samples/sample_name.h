@@ -38,5 +38,7 @@ std::uint16_t name_sum(std::string_view key, std::string_view extension);
 // The most fields of a sample: names are kept with every sample, and compared.
 inline constexpr std::size_t most_fields = 1000;
 inline constexpr std::size_t most_name_bytes = 128 << 10;  // of a sample: its key and extensions
+// The limit that a sample of this size exceeds, as an error says it; empty: none.
+std::string exceeded_limit(std::size_t fields, std::size_t name_bytes);
 
 }  // namespace millrace

@@ -30,9 +30,7 @@ constexpr std::array<std::string_view, 23> naming_parameters = {
 constexpr std::uint64_t most_samples = std::uint64_t{1} << 40;
 
 error bad(std::string what, const std::string& where) {
-  return error(errc::bad_index, std::move(what))
-      .at(where)
-      .hint("`millrace index create` writes a correct one");
+  return error(errc::bad_index, std::move(what)).at(where).hint(index_again_hint);
 }
 
 // The folder part of a path or URL.

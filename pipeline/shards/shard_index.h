@@ -46,6 +46,8 @@ struct shard_index {
 
 // Returns the text of an index that another one includes.
 using text_loader = std::function<result<std::string>(const std::string& url)>;
+// The hint of errors about an index that is damaged, or that its shards do not match.
+inline constexpr const char* index_again_hint = "`millrace index create` writes a new index";
 // The default limit for the memory of an index.
 inline constexpr std::size_t usual_index_bytes = std::size_t{512} << 20;
 // An index from JSON text. `where` is its URL: relative URLs of shards are relative to its folder,

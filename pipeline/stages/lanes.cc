@@ -13,6 +13,7 @@
 #include "io/standard_sources.h"
 #include "pipeline/formats/fetch.h"
 #include "pipeline/shards/redeal.h"
+#include "pipeline/shards/shard_index.h"
 #include "pipeline/stages/lane.h"
 #include "pipeline/stages/no_samples.h"
 #include "pipeline/state/records.h"
@@ -378,9 +379,9 @@ class lanes_stream final : public stream<sample> {
           epoch, counted(static_cast<std::uint64_t>(lost), "sample")));
     }
     if (surplus > 0) {
-      log_notice(fmt::format(
-          "epoch {}: {} more than the index says; `millrace index create` writes a new one", epoch,
-          counted(static_cast<std::uint64_t>(surplus), "sample")));
+      log_notice(fmt::format("epoch {}: {} more than the index says; {}", epoch,
+                             counted(static_cast<std::uint64_t>(surplus), "sample"),
+                             index_again_hint));
     }
   }
 

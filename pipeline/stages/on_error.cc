@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -15,6 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/base/json_tree.h"
 #include "engine/base/words.h"
 #include "engine/files/line_file.h"
 #include "engine/host/log.h"
@@ -26,15 +26,19 @@ namespace {
 
 constexpr std::uint64_t enough_for_a_rate = 1000;
 
-// Serialises the text directly: freeing a tree would need memory.
-std::string json_text_of(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 // Whether the rest of a shard, or a part of it, is lost.
 bool is_of_damaged_shard(const error& why) {
   return why.kind() == errc::truncated || why.kind() == errc::bad_archive ||
          why.kind() == errc::changed || why.kind() == errc::cut;
+}
+
+// Calls f(record) for the record `name` of each rank.
+void each_of_ranks(const state& from, const std::string& name, auto f) {
+  const std::string of_any = name + of_rank_begin;
+  for (auto it = from.records().lower_bound(of_any);
+       it != from.records().end() && it->first.starts_with(of_any); ++it) {
+    f(it->second);
+  }
 }
 
 class skip_counter final : public error_counter {
@@ -227,7 +231,8 @@ std::optional<error> skip_counter::on_end_of_epoch() {
   return too_many(*over);
 }
 
-// The reason why the report lacks this line; none if it was written.
+// The reason why the report lacks this line; none if it was written. The line is serialised
+// directly: freeing a tree would need memory.
 std::optional<error> skip_counter::write_report(const error& why) const {
   if (!report_) return std::nullopt;
   const auto offset =
@@ -370,11 +375,8 @@ void skip_counter::restore_lost(const state& from) {
     if (from.find(list_lanes_record) == nullptr) await_again(from, saved.pending_in_front);
     return;
   }
-  const std::string of_any = lost_record_ + of_rank_begin;
-  for (auto it = from.records().lower_bound(of_any);
-       it != from.records().end() && it->first.starts_with(of_any); ++it) {
-    add_lost(lost_in(it->second), false);
-  }
+  each_of_ranks(from, lost_record_,
+                [this](const state::record& r) { add_lost(lost_in(r), false); });
 }
 
 void skip_counter::restore(const state& from) {
@@ -391,11 +393,7 @@ void skip_counter::restore(const state& from) {
   if (const auto* mine = from.find(record_ + of_rank(run_.place.rank, run_.place.world_size))) {
     add(*mine);
   } else {
-    const std::string of_any = record_ + of_rank_begin;
-    for (auto it = from.records().lower_bound(of_any);
-         it != from.records().end() && it->first.starts_with(of_any); ++it) {
-      add(it->second);
-    }
+    each_of_ranks(from, record_, add);
     // Saved by an older version, which had one record for all ranks.
     if (const auto* one = from.find(record_)) add(*one);
     // Each rank takes its part of the total count.

@@ -20,6 +20,14 @@ std::string shard_place(const std::string& url) {
   return std::filesystem::absolute(where->path).lexically_normal().string();
 }
 
+std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {
+  std::unordered_set<std::string> seen;
+  for (const std::string& url : urls) {
+    if (!seen.insert(shard_place(url)).second) return url;
+  }
+  return std::nullopt;
+}
+
 error not_listed(const std::string& url, bool is_ambiguous) {
   if (!is_ambiguous) return error(errc::integrity, "the index does not list this shard").at(url);
   return error(errc::integrity,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -39,5 +40,9 @@ error not_listed(const std::string& url, bool is_ambiguous);
 // The key by which shards are compared: the absolute path of a local file, without "." and "..", or
 // the URL unchanged. Reads the current folder only.
 std::string shard_place(const std::string& url);
+
+// The first URL that names the same shard as an earlier one ("a" and "./a" are the same local
+// file); nullopt: none does. Reads the current folder only.
+std::optional<std::string> repeated_shard(const std::vector<std::string>& urls);
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 #include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/formats/tar_parser.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 namespace {
@@ -96,7 +97,7 @@ const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) 
         error(errc::integrity, fmt::format("the shard has {}, the index says {}",
                                            counted(facts->samples.size(), "sample"), known.samples))
             .at(known.url)
-            .hint("index it again"));
+            .hint(index_again_hint));
   }
   shard_index::shard found;
   list_places(*facts, found);

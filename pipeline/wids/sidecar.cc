@@ -14,6 +14,7 @@
 #include "engine/files/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
+#include "pipeline/shards/shard_index.h"
 
 namespace millrace {
 namespace {
@@ -25,9 +26,7 @@ static_assert(magic.size() == magic_without_names.size());
 static_assert(magic.size() == magic_without_identity.size());
 
 error bad_offsets(std::string what, const std::string& where) {
-  return error(errc::bad_index, std::move(what))
-      .at(where)
-      .hint("`millrace index create` writes a correct one");
+  return error(errc::bad_index, std::move(what)).at(where).hint(index_again_hint);
 }
 
 void put_number(std::string& to, std::uint64_t value) {
@@ -61,10 +60,6 @@ bool take_names(std::string_view& from, shard_index::shard& to) {
   }
   from.remove_prefix(2 * *count);
   return true;
-}
-
-std::string crc_of(std::string_view text) {
-  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text.data(), text.size()))));
 }
 
 // Identifies the shards and their order, wherever they are: by digest, or else by file name.
@@ -162,7 +157,7 @@ std::string offsets_text(const shard_index& index) {
       out.push_back(static_cast<char>(name >> 8));
     }
   }
-  return out + crc_of(out);
+  return out + crc_text(out);
 }
 
 result<void> add_offsets(shard_index& index, std::string_view text, const std::string& where) {
@@ -171,7 +166,7 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
   const bool has_identity = has_names || text.starts_with(magic_without_names);
   if (!(has_identity || text.starts_with(magic_without_identity)) ||
       text.size() < magic.size() + crc_digits ||
-      crc_of(text.substr(0, text.size() - crc_digits)) != text.substr(text.size() - crc_digits)) {
+      crc_text(text.substr(0, text.size() - crc_digits)) != text.substr(text.size() - crc_digits)) {
     return bad_offsets("the offsets are damaged, or of another version", where);
   }
   auto rest = text.substr(magic.size(), text.size() - magic.size() - crc_digits);

@@ -47,10 +47,6 @@ void work_until(steady_clock::time_point due) {
   std::condition_variable().wait_until(lock, due, [] { return false; });
 }
 
-double since(steady_clock::time_point then) {
-  return std::chrono::duration<double>(steady_clock::now() - then).count();
-}
-
 // The next batch, of any epoch; nullopt after two empty epochs in a row.
 std::optional<host_batch> next_of(loader<host_batch>& data) {
   auto next = data.next();
@@ -141,7 +137,7 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
     r.interrupted = true;
     return r;
   }
-  r.first_batch_s = since(started);
+  r.first_batch_s = seconds_since(started);
   const run_stats before = data.stats();
   const stopwatch_pair watch;
   const auto begun = steady_clock::now();
@@ -151,11 +147,11 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   while (!what.stop.stop_requested() && watch.seconds() < what.seconds) {
     const auto asked = steady_clock::now();
     const auto taken = next_unless_stopped(data);
-    r.waited += since(asked);
+    r.waited += seconds_since(asked);
     if (!taken) break;
     r.images += taken->size();
     if (what.taken != nullptr) *what.taken = r.images;
-    const double now = since(begun);
+    const double now = seconds_since(begun);
     used += eng.threads().cpu().used() * (now - looked);
     looked = now;
     if (what.images_per_s <= 0) continue;

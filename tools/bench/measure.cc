@@ -1,20 +1,11 @@
 #include "tools/bench/measure.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
+
+#include "engine/host/cpu_time.h"
 
 namespace millrace {
 namespace {
-
-double process_cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 steady_clock::duration duration(double seconds) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds));
@@ -25,7 +16,7 @@ steady_clock::duration duration(double seconds) {
 stopwatch_pair::stopwatch_pair() : begin_(steady_clock::now()), cpu_begin_(process_cpu_seconds()) {}
 
 double stopwatch_pair::seconds() const {
-  return std::chrono::duration<double>(steady_clock::now() - begin_).count();
+  return seconds_since(begin_);
 }
 double stopwatch_pair::cpu_seconds() const {
   return process_cpu_seconds() - cpu_begin_;

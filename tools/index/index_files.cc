@@ -38,13 +38,6 @@ failure is_changed_by_another(const std::string& path) {
 constinit const file_kind index_document{"an index of shards", is_index};
 constinit const file_kind index_sidecar{"a file of offsets", is_sidecar};
 
-bool is_utf8(const std::string& text) {
-  constexpr auto ignore = nlohmann::json::error_handler_t::ignore;
-  constexpr auto replace = nlohmann::json::error_handler_t::replace;
-  const nlohmann::json value(text);
-  return value.dump(-1, ' ', false, ignore).size() == value.dump(-1, ' ', false, replace).size();
-}
-
 std::string quoted_json(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }

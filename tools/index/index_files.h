@@ -14,9 +14,6 @@ namespace millrace {
 extern const file_kind index_document;
 extern const file_kind index_sidecar;
 
-// Whether JSON can hold this text unchanged.
-bool is_utf8(const std::string& text);
-
 // A string of JSON, in ASCII and in its quotes. What is not UTF-8 is replaced.
 std::string quoted_json(const std::string& text);
 

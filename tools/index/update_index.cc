@@ -210,7 +210,7 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
   if (const auto why = why_not_parsed(text)) {
     const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
     error bad(errc::bad_index, "not an index: " + (is_object ? *why : "it is not a JSON object"));
-    bad.hint(is_object ? flatten_hint : "`millrace index create` writes a correct one");
+    bad.hint(is_object ? flatten_hint : index_again_hint);
     throw failure(bad.at(file));
   }
   auto index = ordered_json::parse(text, nullptr, false);
@@ -221,7 +221,7 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
   if (is_list) return index;
   throw failure(error(errc::bad_index, "not an index: every shard of its list needs a 'url'")
                     .at(file)
-                    .hint("`millrace index create` writes a correct one"));
+                    .hint(index_again_hint));
 }
 
 }  // namespace

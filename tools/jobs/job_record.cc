@@ -173,7 +173,7 @@ listed_shards read_lists(const std::vector<std::string>& lists, std::string_view
   return out;
 }
 
-std::uint32_t crc_of(const std::string& path, std::uint64_t size) {
+std::uint32_t crc_of_file(const std::string& path, std::uint64_t size) {
   const held_file file(host_files().open(path, O_RDONLY));
   if (!file) throw failure(cannot_look("shard", path, file.fd()));
   std::vector<std::byte> piece(std::size_t{1} << 20);
@@ -264,7 +264,7 @@ bool is_one_of(const std::string& path, const struct stat& there, auto first, au
            const archive_bytes& b = listed.second;
            if (b.size != size) return false;
            if (b.modified_ns == modified_ns(there)) return true;
-           if (!crc) crc = crc_of(path, size);
+           if (!crc) crc = crc_of_file(path, size);
            return b.crc == *crc;
          });
 }

@@ -5,9 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <filesystem>
 #include <limits>
 #include <mutex>
@@ -22,6 +20,8 @@
 #include "engine/base/words.h"
 #include "engine/files/file_system.h"
 #include "engine/files/folders.h"
+#include "engine/host/clock.h"
+#include "engine/host/cpu_time.h"
 #include "engine/host/start_thread.h"
 #include "io/names/folder_listing.h"
 #include "pipeline/codecs/jpeg.h"
@@ -438,18 +438,14 @@ class packer {
   pack_report report_;
 };
 
-double cpu_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
 }  // namespace
 
 pack_report pack_shards(const pack_options& options) {
-  const auto begin = std::chrono::steady_clock::now();
-  const double cpu_begin = cpu_seconds();
+  const auto begin = steady_clock::now();
+  const double cpu_begin = process_cpu_seconds();
   pack_report out = packer(options).run();
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  out.cpu_seconds = cpu_seconds() - cpu_begin;
+  out.seconds = seconds_since(begin);
+  out.cpu_seconds = process_cpu_seconds() - cpu_begin;
   return out;
 }
 

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 
 #include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <optional>
 
@@ -14,6 +13,8 @@
 #include "engine/base/words.h"
 #include "engine/files/file_system.h"
 #include "engine/files/folders.h"
+#include "engine/host/clock.h"
+#include "engine/host/cpu_time.h"
 #include "engine/threads/worker_pool.h"
 #include "io/cache/entry_name.h"
 #include "io/names/folder_listing.h"
@@ -218,16 +219,16 @@ pack_report repack_shards(engine& eng, const repack_options& options) {
     throw failure(error(errc::usage, "no shards").hint("name some to write again"));
   }
   check_option_or_0("repack_options.restart", options.restart, 1, 65535, "no markers");
-  const auto begin = std::chrono::steady_clock::now();
-  const std::clock_t cpu_begin = std::clock();
+  const auto begin = steady_clock::now();
+  const double cpu_begin = process_cpu_seconds();
   repacker out(options);
   const auto urls = out.urls();
   const bool complete = urls.empty() || repack(eng, out, urls, options);
   if (complete) out.finish();
   pack_report& r = out.report;
   r.interrupted = !complete;
-  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
+  r.seconds = seconds_since(begin);
+  r.cpu_seconds = process_cpu_seconds() - cpu_begin;
   return r;
 }
 

@@ -39,10 +39,6 @@ bool is_data_name(std::string_view name) {
   return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
 
-std::string crc_of(const std::string& text) {
-  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
-}
-
 [[noreturn]] void damaged(const std::string& path, const std::string& file,
                           const std::string& what) {
   throw failure(error(errc::integrity, what)
@@ -90,7 +86,7 @@ json_tree meta_in(const checkpoint_files& files, const std::string& path) {
   json_tree::object rest = *all;
   rest.erase(checksum_key);
   json_tree meta{std::move(rest)};
-  if (said != crc_of(meta.dump())) {
+  if (said != crc_text(meta.dump())) {
     damaged(path, meta_name, "the checkpoint is damaged: its checksum differs");
   }
   return meta;
@@ -148,7 +144,7 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
   json_tree::object listed;
   for (const auto& [name, content] : files) {
     listed[name] = json_tree(json_tree::object{{"bytes", number(std::ssize(content))},
-                                               {"crc32c", text(crc_of(content))}});
+                                               {"crc32c", text(crc_text(content))}});
   }
   json_tree::object said;
   for (const auto& [option, value] : c.said) said[option] = text(printable(value));
@@ -163,7 +159,7 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                          {"arguments", json_tree(std::move(said))},
                          {"files", json_tree(std::move(listed))}};
   if (!c.classes.empty()) meta["classes"] = text_list(c.classes);
-  meta[checksum_key] = text(crc_of(json_tree(meta).dump()));
+  meta[checksum_key] = text(crc_text(json_tree(meta).dump()));
   files[meta_name] = json_tree(std::move(meta)).dump();
   return files;
 }
@@ -233,7 +229,7 @@ checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::st
       wrong_size("more");
     }
     if (std::ssize(content) != bytes) wrong_size(std::to_string(content.size()));
-    if (crc_of(content) != about.text_of("crc32c")) {
+    if (crc_text(content) != about.text_of("crc32c")) {
       damaged(path, name, "the checkpoint is damaged: a file's checksum differs");
     }
   }

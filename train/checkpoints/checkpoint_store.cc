@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <ranges>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/json_tree.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/words.h"
 #include "engine/host/log.h"
 #include "pipeline/run/engine.h"
@@ -126,10 +126,8 @@ std::optional<stored_name> parse_stored_name(std::string_view name) {
   if (rest.empty()) return out;
   if (!rest.starts_with('-')) return std::nullopt;
   rest.remove_prefix(1);
-  const auto [end, failed] =
-      std::from_chars(rest.data(), rest.data() + rest.size(), out.generation);
-  const bool is_number = failed == std::errc{} && end == rest.data() + rest.size();
-  if (!is_number || out.generation < 2 || rest.starts_with('0')) return std::nullopt;
+  out.generation = parsed_number<decltype(out.generation)>(rest).value_or(0);
+  if (out.generation < 2 || rest.starts_with('0')) return std::nullopt;
   return out;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -13,25 +12,18 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/spelling.h"
 
 namespace millrace {
 namespace {
-
-template <class T>
-std::optional<T> parsed(const std::string& text) {
-  T value{};
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // Comma-separated numbers.
 std::optional<std::vector<double>> numbers_in(const std::string& text) {
   std::vector<double> out;
   for (std::size_t from = 0; from <= text.size();) {
     const std::size_t end = std::min(text.find(',', from), text.size());
-    const auto value = parsed<double>(text.substr(from, end - from));
+    const auto value = parsed_number<double>(text.substr(from, end - from));
     if (!value) return std::nullopt;
     out.push_back(*value);
     from = end + 1;
@@ -76,8 +68,8 @@ double flag_set::largest_real() {
 CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
   const auto check = [=](const std::string& text) -> std::string {
     const std::string range = range_text(least, most);
-    const auto value = parsed<double>(text);
-    if (!value || std::isnan(*value) || (is_whole && !parsed<std::int64_t>(text))) {
+    const auto value = parsed_number<double>(text);
+    if (!value || std::isnan(*value) || (is_whole && !parsed_number<std::int64_t>(text))) {
       return fmt::format("'{}' is not a {}; use {}", text, is_whole ? "whole number" : "number",
                          range);
     }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/printable.h"
 
 namespace millrace {
@@ -88,23 +88,15 @@ option_terms terms_of(string_view option) {
                                       : option_terms{option, difference::told, rank_values::agree};
 }
 
-template <class T>
-std::optional<T> number_in(const std::string& text) {
-  T value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 bool is_same_value(const std::string& a, const std::string& b) {
   // Checkpoints store text that is not UTF-8 in printable form.
   if (printable(a) == printable(b)) return true;
   // Large integers, which a double would round.
-  const auto m = number_in<std::uint64_t>(a);
-  const auto n = number_in<std::uint64_t>(b);
+  const auto m = parsed_number<std::uint64_t>(a);
+  const auto n = parsed_number<std::uint64_t>(b);
   if (m && n) return *m == *n;
-  const auto x = number_in<double>(a);
-  const auto y = number_in<double>(b);
+  const auto x = parsed_number<double>(a);
+  const auto y = parsed_number<double>(b);
   return x && y && *x == *y;
 }
 
@@ -113,7 +105,8 @@ bool is_same_value(const std::string& a, const std::string& b) {
 bool has_part(string_view option, const arguments& said) {
   const auto is_set = [&](const char* name) {
     const auto found = said.find(name);
-    return found != said.end() && !found->second.empty() && number_in<double>(found->second) != 0.0;
+    return found != said.end() && !found->second.empty() &&
+           parsed_number<double>(found->second) != 0.0;
   };
   if (option == "--shuffle") return is_set("--shuffle");
   if (option == "--index") return is_set("--index");

@@ -237,10 +237,9 @@ void check_stdin(const train_options& o) {
 }
 
 // This may be intended.
-void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
-  std::ranges::sort(urls);
-  const auto twice = std::ranges::adjacent_find(urls);
-  if (twice == urls.end()) return;
+void report_repeated(const std::vector<std::string>& urls, const char* whose) {
+  const auto twice = repeated_shard(urls);
+  if (!twice) return;
   log_notice(
       fmt::format("{} is in the list of {} shards more than once, and so are its samples in each "
                   "epoch",
@@ -394,8 +393,8 @@ void check_inputs(const train_options& o, const run_inputs& found, const job_pla
   check_batch(o, found);
   if (place.rank != 0) return;  // once per job is enough
   report_uneven_lanes(o, found);
-  tell_of_repeated(o.shards, "training");
-  tell_of_repeated(o.val_shards, "validation");
+  report_repeated(o.shards, "training");
+  report_repeated(o.val_shards, "validation");
   report_empty_classes(found.raw_empty);
   if (!found.raw_left_out.empty()) {
     log_notice(fmt::format(

@@ -83,7 +83,7 @@ int train_synthetic(const prepared_run& run, process_group& group, const train_c
                 .signal = ending,
                 .step = step,
                 .samples = step * options.batch_size,
-                .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+                .cpu_seconds = process_cpu_seconds(),
                 .loss = losses.last()};
   f.seconds = seconds_since(start);
   f.counts.delivered = static_cast<std::uint64_t>(f.samples);

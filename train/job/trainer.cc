@@ -421,7 +421,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                 .epoch = epoch_,
                 .samples = samples,
                 .seconds = seconds,
-                .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+                .cpu_seconds = process_cpu_seconds(),
                 .waiting = waited_in_all_,
                 .loss = losses_.last(),
                 .validation = validated_,

@@ -75,13 +75,12 @@ std::optional<validation_figures> run_validation(const train_options& options,
   const auto* sum = all.data_ptr<double>();
   if (sum[3] == 0) check_failed(false);
   const double n = std::max(sum[3], 1.0);
-  return validation_figures{
-      .loss = sum[0] / n,
-      .top1 = sum[1] / n,
-      .top5 = sum[2] / n,
-      .images = sum[3],
-      .seconds = std::chrono::duration<double>(steady_clock::now() - start).count(),
-      .counts = sum_over_ranks(is_reading ? data.counts() : ledger(), group)};
+  return validation_figures{.loss = sum[0] / n,
+                            .top1 = sum[1] / n,
+                            .top5 = sum[2] / n,
+                            .images = sum[3],
+                            .seconds = seconds_since(start),
+                            .counts = sum_over_ranks(is_reading ? data.counts() : ledger(), group)};
 }
 
 }  // namespace millrace

@@ -19,7 +19,7 @@ std::optional<host_batch> batch_feed::next() {
   } catch (const failure& f) {
     if (f.kind() != errc::stopped || !stop_.stop_requested()) failed_ = f.why();
   }
-  waited_ += std::chrono::duration<double>(steady_clock::now() - start).count();
+  waited_ += seconds_since(start);
   return b;
 }
 

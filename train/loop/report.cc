@@ -26,10 +26,6 @@ void keep_last(std::deque<double>& values, double next) {
 
 }  // namespace
 
-double seconds_since(steady_clock::time_point then) {
-  return std::chrono::duration<double>(steady_clock::now() - then).count();
-}
-
 std::string clock_time(double seconds) {
   constexpr std::int64_t minute = 60;
   const auto all = static_cast<std::int64_t>(std::llround(seconds));

@@ -80,8 +80,6 @@ class reporter {
   bool progress_shown_ = false;
 };
 
-// Seconds from then until now.
-double seconds_since(steady_clock::time_point then);
 // "1:02:03", "0:42"; for people.
 std::string clock_time(double seconds);
 

@@ -13,12 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/parsed_number.h"
 #include "engine/base/words.h"
 #include "engine/host/start_thread.h"
 #include "train/files.h"
@@ -57,10 +57,8 @@ void send_line(int socket, std::string_view line) {
 }
 
 std::optional<int> number_in(std::string_view text) {
-  int value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_whole = failed == std::errc{} && end == text.data() + text.size();
-  return is_whole && value >= 0 ? std::optional(value) : std::nullopt;
+  const auto value = parsed_number<int>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 // -1 and errno if it cannot be reached.
