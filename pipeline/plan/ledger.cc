@@ -5,9 +5,21 @@
 #include "engine/base/words.h"
 
 namespace millrace {
+namespace {
+
+// The size of all that each_count() and the lists name: that of the struct, or a count is missing.
+constexpr std::size_t named_bytes() {
+  std::size_t out =
+      sizeof(ledger::skipped) + sizeof(ledger::epochs) + sizeof(ledger::first_skipped);
+  ledger::each_count([&](auto, std::uint64_t ledger::*) { out += sizeof(std::uint64_t); });
+  return out;
+}
+static_assert(named_bytes() == sizeof(ledger), "each_count() leaves a count out");
+
+}  // namespace
 
 void ledger::add(const ledger& later) {
-  each_count([&](std::uint64_t ledger::* count) { this->*count += later.*count; });
+  each_count([&](auto, std::uint64_t ledger::* count) { this->*count += later.*count; });
   for (const auto& [kind, count] : later.skipped) skipped[kind] += count;
   epochs.insert(epochs.end(), later.epochs.begin(), later.epochs.end());
   for (const std::string& message : later.first_skipped) {

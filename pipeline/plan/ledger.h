@@ -48,15 +48,22 @@ struct ledger {
 
   static constexpr std::size_t max_listed = 100;  // messages
 
-  // Calls f(member) for each count but those by kind and by epoch, always in the same order.
+  // Calls f(name, member) for each count but those by kind and by epoch, always in the same order:
+  // its name in reports, which programs read, and a pointer to the member.
   template <class F>
   static constexpr void each_count(F&& f) {
-    for (const auto count : {&ledger::delivered, &ledger::dropped, &ledger::lost, &ledger::damaged,
-                             &ledger::lost_bytes, &ledger::not_files, &ledger::without_key,
-                             &ledger::meta_files, &ledger::left_out, &ledger::without_companion,
-                             &ledger::companions_alone, &ledger::incomplete_shards}) {
-      f(count);
-    }
+    f("delivered", &ledger::delivered);
+    f("dropped", &ledger::dropped);
+    f("lost", &ledger::lost);
+    f("damaged", &ledger::damaged);
+    f("lost_bytes", &ledger::lost_bytes);
+    f("not_files", &ledger::not_files);
+    f("without_key", &ledger::without_key);
+    f("meta_files", &ledger::meta_files);
+    f("left_out", &ledger::left_out);
+    f("without_companion", &ledger::without_companion);
+    f("companions_alone", &ledger::companions_alone);
+    f("incomplete_shards", &ledger::incomplete_shards);
   }
   // Adds the counts of another run, a later one: its epochs and messages come after these.
   void add(const ledger& later);

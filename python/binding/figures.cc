@@ -51,15 +51,9 @@ nb::dict dict_of(const ledger& counts) {
   nb::list messages;
   for (const std::string& m : counts.first_skipped) messages.append(text_of(m));
   nb::dict out;
-  out["delivered"] = counts.delivered;
+  ledger::each_count(
+      [&](const char* name, std::uint64_t ledger::* count) { out[name] = counts.*count; });
   out["skipped"] = kinds_of(counts.skipped);
-  out["dropped"] = counts.dropped;
-  out["lost"] = counts.lost;
-  out["damaged"] = counts.damaged;
-  out["incomplete_shards"] = counts.incomplete_shards;
-  out["left_out"] = counts.left_out;
-  out["without_companion"] = counts.without_companion;
-  out["companions_alone"] = counts.companions_alone;
   out["messages"] = messages;
   return out;
 }

@@ -275,7 +275,9 @@ class Loader(Generic[T]):
         short), "lost" (of shards that could not be read; without an index an estimate), "incomplete_shards" (not read whole, of which
         nobody knows what they lack: there is no index), "damaged" (decoded with warnings), "left_out" and
         "without_companion" (that a joined shard or table does not have: with missing="skip", and with "none"),
-        "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts.
+        "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts. Of archives:
+        "lost_bytes" (of damaged shards, skipped before the next valid header), and the members that belong to no sample: "not_files"
+        (links and devices), "without_key" (names without an extension) and "meta_files" (named __x__).
         They are of what the loop was given; of samples, which are taken several at a time, up to 64 further."""
         return self._last[0] if self._last is not None else self._opened().counts()
 

@@ -31,7 +31,7 @@ enum class job_figure : std::uint8_t {
   greatest,
 };
 
-// A figure of the last lines. A new one is a row here.
+// A figure of the last lines other than the counts of the ledger. A new one is a row here.
 struct end_figure {
   const char* name;
   job_figure of_job;
@@ -58,14 +58,9 @@ std::span<const end_figure> end_figures() {
       {"samples_per_s", sum_of_data, [](const run_figures& f) -> json { return rate_of(f); }},
       {"cpu_seconds", sum, [](const run_figures& f) -> json { return f.cpu_seconds; }},
       {"waiting", greatest, [](const run_figures& f) -> json { return f.waiting; }},
-      {"delivered", sum_of_data, [](const run_figures& f) -> json { return f.counts.delivered; }},
       {"skipped", sum_of_data,
        [](const run_figures& f) -> json { return f.counts.skipped_in_all(); }},
-      {"dropped", sum_of_data, [](const run_figures& f) -> json { return f.counts.dropped; }},
-      {"lost", sum_of_data, [](const run_figures& f) -> json { return f.counts.lost; }},
-      {"incomplete_shards", sum_of_data,
-       [](const run_figures& f) -> json { return f.counts.incomplete_shards; }},
-      {"damaged", sum_of_data, [](const run_figures& f) -> json { return f.counts.damaged; }},
+      // The same under two names: "bytes" is what every benchmark calls it.
       {"bytes", sum, [](const run_figures& f) -> json { return f.stats.sources.bytes; }},
       {"bytes_read", sum, [](const run_figures& f) -> json { return f.stats.sources.bytes; }},
       {"retries", sum, [](const run_figures& f) -> json { return f.stats.sources.retries; }},
@@ -77,6 +72,8 @@ std::span<const end_figure> end_figures() {
 std::string json_of(const run_figures& f) {
   json out{{"counts", f.parts.is_first()}};
   for (const end_figure& each : end_figures()) out[each.name] = each.of_rank(f);
+  ledger::each_count(
+      [&](const char* name, std::uint64_t ledger::* count) { out[name] = f.counts.*count; });
   json& sources = out["sources"];
   source_counters::each([&](std::string_view name, auto figure, auto) {
     sources[std::string(name)] = f.stats.sources.*figure;
@@ -107,6 +104,9 @@ std::string json_of_job(const std::vector<std::string>& of_ranks) {
       if (is_summed) mine = sum_of(mine, its);
       if (each.of_job == job_figure::greatest) mine = std::max(mine, its);
     }
+    ledger::each_count([&](const char* name, auto) {
+      if (other["counts"]) out[name] = sum_of(out[name], other[name]);
+    });
     source_counters::each([&](std::string_view figure, auto, source_counters::total how) {
       json& mine = out["sources"][std::string(figure)];
       const json& its = other["sources"][std::string(figure)];

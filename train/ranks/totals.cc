@@ -11,7 +11,7 @@ namespace {
 // Calls `visit` with every count, always in the same order.
 template <class F>
 void each_count(ledger& l, F visit) {
-  ledger::each_count([&](std::uint64_t ledger::* count) { visit(l.*count); });
+  ledger::each_count([&](auto, std::uint64_t ledger::* count) { visit(l.*count); });
   for (int k = 0; k <= std::numeric_limits<std::uint8_t>::max(); ++k) {
     const auto kind = static_cast<errc>(k);
     const auto found = l.skipped.find(kind);
