@@ -74,10 +74,7 @@ int launch(const train_options& o, const std::vector<std::string>& words) {
                       .hint("leave one of them out"));
   }
   const job_place host = job_place::from(variables, o.local_ranks);
-  // By hand, and by PMIx, a rank is numbered on its host only by LOCAL_RANK.
-  const bool is_numbered = variables.contains("LOCAL_RANK") ||
-                           (host.launcher != "RANK and WORLD_SIZE" && host.launcher != "PMIx");
-  if (host.local_rank > 0 && is_numbered) {
+  if (host.local_rank > 0 && host.is_numbered_on_host) {
     throw failure(error(errc::usage, fmt::format("--nproc: this is process {} of its host, by {}",
                                                  host.local_rank, host.launcher))
                       .hint("start one process on each host, or leave out --nproc"));

@@ -29,12 +29,20 @@ struct launcher_variables {
   // Ranks on this host or, without it, the number of hosts: all ranks may turn out to be here.
   std::string_view local_size = {};
   std::string_view host_count = {};
-  std::string_view hosts = {};    // names of all hosts, rank 0's first
+  std::string_view hosts = {};  // names of all hosts, rank 0's first unless it is sorted
+  // The list is sorted, and not in the ranks' order, where the first begins with "arbitrary" or the
+  // second is set.
+  std::string_view distribution = {};
+  std::string_view het_size = {};
   std::string_view address = {};  // rank 0's host
   std::string_view port = {};
   std::array<std::string_view, 3> job = {};  // what distinguishes its jobs, on one host too
   bool has_hosts_of_its_own = false;         // no two jobs share one: any port will do
   std::string_view per_host = {};            // processes that are expected on each host
+  // A launcher whose variables may be of a step around this one's, which are always its own.
+  std::string_view wins_over = {};
+  // How it starts ranks: job_place::how_to_start.
+  std::string_view how_to_start = {};
 };
 
 // The first whose sign is set counts. Launchers that start processes by another one's means come
@@ -95,7 +103,12 @@ constexpr std::array launchers{
                        .local_rank = {"SLURM_LOCALID"},
                        .host_count = "SLURM_STEP_NUM_NODES",
                        .hosts = "SLURM_STEP_NODELIST",
-                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME"}},
+                       .distribution = "SLURM_DISTRIBUTION",
+                       .het_size = "SLURM_HET_SIZE",
+                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME"},
+                       .wins_over = "PMI",
+                       .how_to_start = "by srun; a process that srun has not started must unset "
+                                       "SLURM_STEP_NUM_TASKS, which is passed on to it"},
     launcher_variables{.name = "PMI",
                        .sign = "PMI_RANK",
                        .rank = "PMI_RANK",
@@ -211,7 +224,7 @@ void check_started_by(const variables& environment, const launcher_variables& by
     if (several == nullptr || !is_above_1(*several)) continue;
     const std::string what = fmt::format("{}={}, but {}={}, of {}", by.world_size, place.world_size,
                                          other.world_size, *several, other.name);
-    if (by.rank == "RANK" || (by.name == "Slurm" && other.name == "PMI")) {
+    if (by.rank == "RANK" || by.wins_over == other.name) {
       place.remark = what + ": it trains alone";
       return;
     }
@@ -244,6 +257,7 @@ void number_process(const variables& environment, const launcher_variables& by, 
   for (const std::string_view name : by.local_rank) {
     if (const auto local = number(environment, name)) {
       place.local_rank = *local;
+      place.is_numbered_on_host = name != by.rank;
       break;
     }
   }
@@ -287,11 +301,10 @@ std::string master_address_of(const variables& environment, const launcher_varia
       (local_size ? *local_size == world_size : number(environment, by.host_count) == 1);
   if (are_all_here) return job_place().master_address;
   if (const std::string* address = find(environment, by.address)) return *address;
-  // Slurm's list is sorted: with these, it is not in the order of the ranks.
-  const std::string* distribution = find(environment, "SLURM_DISTRIBUTION");
+  const std::string* distribution = find(environment, by.distribution);
   const std::string* hosts = find(environment, by.hosts);
   const bool is_ordered = (distribution == nullptr || !distribution->starts_with("arbitrary")) &&
-                          find(environment, "SLURM_HET_SIZE") == nullptr;
+                          find(environment, by.het_size) == nullptr;
   return hosts != nullptr && is_ordered ? first_host(*hosts) : "";
 }
 
@@ -308,6 +321,40 @@ int master_port_of(const variables& environment, const launcher_variables& by,
   return first_port + static_cast<int>(fingerprint(job) % ports);
 }
 
+// Fills in the place of the only process of its job. Throws `failure` (usage) if the variables of a
+// launcher are set in part.
+void without_launcher(const variables& environment, job_place& place) {
+  const auto local = number(environment, "LOCAL_RANK");
+  place.local_rank = local.value_or(0);
+  place.is_numbered_on_host = local.has_value();
+  const std::string* tasks = find(environment, "SLURM_NTASKS");
+  if (tasks != nullptr && *tasks != "1") {
+    place.remark = fmt::format(
+        "SLURM_NTASKS={}, but there are no variables of a step, which srun sets: it trains "
+        "alone",
+        *tasks);
+  }
+  const auto alone = number(environment, "SLURM_PROCID");
+  const bool is_half =
+      std::ranges::all_of(std::array{"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"},
+                          [&](const char* name) { return find(environment, name) == nullptr; });
+  if (alone && is_half) {
+    const std::string what = fmt::format(
+        "SLURM_PROCID={}, but neither SLURM_STEP_NUM_TASKS, which srun sets, nor SLURM_NTASKS is "
+        "set",
+        *alone);
+    if (*alone > 0) {
+      throw failure(error(errc::usage, what)
+                        .hint("start it by srun, which sets all of them, or set RANK, WORLD_SIZE, "
+                              "MASTER_ADDR and MASTER_PORT; to train alone, unset SLURM_PROCID"));
+    }
+    place.remark = what + ": it trains alone";
+  }
+  if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return;
+  throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
+                    .hint("give each process its RANK, from 0 on, or launch by torchrun"));
+}
+
 }  // namespace
 
 job_place job_place::from(const variables& environment, int per_host) {
@@ -317,36 +364,11 @@ job_place job_place::from(const variables& environment, int per_host) {
   place.agent_serves_store = agent != nullptr && *agent == "True";
   const launcher_variables* by = launcher_of(environment);
   if (by == nullptr) {
-    place.local_rank = number(environment, "LOCAL_RANK").value_or(0);
-    const std::string* tasks = find(environment, "SLURM_NTASKS");
-    if (tasks != nullptr && *tasks != "1") {
-      place.remark = fmt::format(
-          "SLURM_NTASKS={}, but there are no variables of a step, which srun sets: it trains "
-          "alone",
-          *tasks);
-    }
-    const auto alone = number(environment, "SLURM_PROCID");
-    const bool is_half =
-        std::ranges::all_of(std::array{"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"},
-                            [&](const char* name) { return find(environment, name) == nullptr; });
-    if (alone && is_half) {
-      const std::string what = fmt::format(
-          "SLURM_PROCID={}, but neither SLURM_STEP_NUM_TASKS, which srun sets, nor SLURM_NTASKS is "
-          "set",
-          *alone);
-      if (*alone > 0) {
-        throw failure(
-            error(errc::usage, what)
-                .hint("start it by srun, which sets all of them, or set RANK, WORLD_SIZE, "
-                      "MASTER_ADDR and MASTER_PORT; to train alone, unset SLURM_PROCID"));
-      }
-      place.remark = what + ": it trains alone";
-    }
-    if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
-    throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
-                      .hint("give each process its RANK, from 0 on, or launch by torchrun"));
+    without_launcher(environment, place);
+    return place;
   }
   place.launcher = by->name;
+  place.how_to_start = by->how_to_start;
   number_process(environment, *by, place);
   check_per_host(environment, *by, per_host, place);
   place.job = job_of(environment, *by);

@@ -22,6 +22,11 @@ struct job_place {
   bool agent_serves_store = false;  // torchrun's agent serves the store
   std::string remark = {};          // on variables that do not count, for the log; empty: none
   int attempt = 0;                  // restarts of the job's ranks so far, as their launcher counts
+  // Whether a variable gives the number on this host, rather than the rank in its place.
+  bool is_numbered_on_host = false;
+  // How the launcher starts ranks, for errors about missing ones: "by srun; ...". Empty: nothing to
+  // add.
+  std::string how_to_start = {};
 
   // The variables of an environment, by their names.
   using variables = std::map<std::string, std::string, std::less<>>;

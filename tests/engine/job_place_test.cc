@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/fingerprint.h"
@@ -295,6 +296,20 @@ TEST(JobPlace, SaysThatSrunIsMissing) {
   EXPECT_EQ(text_of(job_place::from(in("SLURM_PROCID=0"))),
             "SLURM_PROCID=0" + half + ": it trains alone");
   EXPECT_NE(refusal({{"SLURM_PROCID", "3"}}).find("SLURM_PROCID=3" + half), std::string::npos);
+}
+
+TEST(JobPlace, IsNumberedOnItsHostByAVariableOfItsOwn) {
+  for (const auto& [environment, is_numbered] : std::vector<std::pair<std::string_view, bool>>{
+           {"RANK=1 WORLD_SIZE=2", false},
+           {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1", true},
+           {"PMIX_RANK=1 WORLD_SIZE=2", false},
+           {"PMIX_RANK=1 WORLD_SIZE=2 LOCAL_RANK=1", true},
+           {"SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1", true},
+           {"SKYPILOT_NODE_RANK=1 SKYPILOT_NUM_NODES=2", false},
+           {"LOCAL_RANK=1", true},
+           {"", false}}) {
+    EXPECT_EQ(job_place::from(in(environment)).is_numbered_on_host, is_numbered) << environment;
+  }
 }
 
 TEST(JobPlace, IsToldInWords) {

@@ -251,11 +251,8 @@ error not_joined(const job_place& p, const std::string& why) {
         "another program uses this port, or another process has rank 0 too: set "
         "MASTER_PORT to a free one, for all ranks, and give each its own rank");
   }
-  if (p.launcher == "Slurm" && p.rank == 0) {
-    return e.hint(
-        fmt::format("start all {} ranks by srun; a process that srun has not started must "
-                    "unset SLURM_STEP_NUM_TASKS, which is passed on to it",
-                    p.world_size));
+  if (!p.how_to_start.empty() && p.rank == 0) {
+    return e.hint(fmt::format("start all {} ranks {}", p.world_size, p.how_to_start));
   }
   return e.hint(p.rank == 0 ? fmt::format("start all {} ranks, with this MASTER_ADDR and "
                                           "MASTER_PORT; --timeout is how long they are waited for",
