@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,8 +18,6 @@
 
 namespace millrace::cli {
 namespace {
-
-constexpr std::array mode_names = {"exact", "resample", "equal", "equal_repeating"};
 
 struct lane_position {
   lane_record counts;
@@ -88,8 +85,9 @@ position_of_run position_in(const state& whole) {
   if (!plan) throw failure(error(errc::bad_state, "the state has no plan"));
   position_of_run out{.epoch = consumers_epoch(whole)};
   const std::int64_t mode = plan->mode;
-  const bool is_known = mode >= 0 && mode < std::ssize(mode_names);
-  out.mode = is_known ? mode_names[static_cast<std::size_t>(mode)] : std::to_string(mode);
+  const bool is_known = mode >= 0 && mode < std::ssize(epoch_mode_names);
+  out.mode = is_known ? std::string(epoch_mode_names[static_cast<std::size_t>(mode)])
+                      : std::to_string(mode);
   out.is_permuted = plan->is_shuffled;
   out.lanes_in_all = plan->lanes;
   out.stretch = stretch_record::in(whole);

@@ -12,7 +12,7 @@ namespace millrace {
 // Bytes of objects by their URLs.
 using object_sizes = std::map<std::string, std::uint64_t>;
 
-// Whether a URL names several objects: one of a store (s3:, gs:, az:, ais:, hf:) that ends with
+// Whether a URL names several objects: one of a store (known_stores.h) that ends with
 // '/', has a '*' in its key, or has no key. Pure.
 bool is_listing(const std::string& url);
 

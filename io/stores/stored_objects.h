@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// Whether `text` is the URL of an object store (s3:, gs:, az:, ais:, hf:) or of an HTTP server,
+// Whether `text` is the URL of an object store (known_stores.h) or of an HTTP server,
 // rather than the path of a folder. Pure.
 bool names_server(std::string_view text);
 

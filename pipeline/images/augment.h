@@ -19,6 +19,9 @@ enum class augment_policy : std::uint8_t {
   randaugment,     // Cubuk et al., "RandAugment" (NeurIPS 2020)
   trivialaugment,  // Mueller and Hutter, "TrivialAugment" (ICCV 2021), wide ranges
 };
+// The names of the policies, in the order of the enumerators.
+inline constexpr auto augment_policy_names =
+    std::to_array<std::string_view>({"none", "autoaugment", "randaugment", "trivialaugment"});
 
 // Changes to a training image after its crop and flip, in the order of the fields; all off by
 // default. A probability is the fraction of the images that are changed. check() has the ranges.

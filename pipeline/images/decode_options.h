@@ -30,7 +30,7 @@ struct decode_options {
   augment_options augment = {};  // if `train`
   growing_size growing = {};     // if `train`
   // The first of these fields that a sample has is its image. By default those of all formats that
-  // are decoded, at present "jpg;jpeg;png;webp;ppm;pgm;pnm".
+  // are decoded: see image_formats().
   std::string images = decoded_extensions();
   // The class: "auto" (the first of the fields cls, cls2, index, inx, id), an extension (that
   // field's integer), "json:A.B" (the number at A.B in the field json), or "none" (-1).

@@ -34,7 +34,7 @@ bool is_image_extension(std::string_view extension);
 bool is_jpeg_extension(std::string_view extension);
 
 // Decodes images of every kind that millrace takes, told apart by their first bytes, never by their
-// names: JPEG, PNG, WebP, PGM and PPM, .npy, bare pixels. Refuses other kinds by name (bad_image).
+// names: see image_formats(). Refuses other kinds by name (bad_image).
 // One thread; keeps its memory from image to image. Example: examples/masks.cc.
 class image_decoder {
  public:

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/plan/plan.h"
@@ -20,6 +22,9 @@ enum class epoch_mode {
   equal,            // as many samples on every rank: the remainder is left out
   equal_repeating,  // the same, but some samples are given twice instead
 };
+// The names of the modes, in the order of the enumerators.
+inline constexpr auto epoch_mode_names =
+    std::to_array<std::string_view>({"exact", "resample", "equal", "equal_repeating"});
 
 // Options of shards(): the order in which shards are read, and by which rank (docs/order.md).
 struct shard_list_options {

@@ -1,6 +1,8 @@
 #include "spec.h"
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "errors.h"
@@ -12,22 +14,24 @@ bool names_index(const std::vector<std::string>& shards) {
   return shards.size() == 1 && shards.front().ends_with(".json");
 }
 
+// The enumerator of this name; nullopt: there is none.
+template <class E>
+std::optional<E> named(const auto& names, std::string_view name) {
+  const auto at = std::ranges::find(names, name);
+  if (at == names.end()) return std::nullopt;
+  return static_cast<E>(at - names.begin());
+}
+
 }  // namespace
 
 epoch_mode mode_of(const std::string& name) {
-  if (name == "exact") return epoch_mode::exact;
-  if (name == "equal") return epoch_mode::equal;
-  if (name == "equal_repeating") return epoch_mode::equal_repeating;
-  if (name == "resample") return epoch_mode::resample;
+  if (const auto mode = named<epoch_mode>(epoch_mode_names, name)) return *mode;
   throw failure(error(errc::usage, "epoch is '" + name + "'")
                     .hint("give 'exact', 'equal', 'equal_repeating' or 'resample'"));
 }
 
 augment_policy policy_of(const std::string& name) {
-  if (name == "none") return augment_policy::none;
-  if (name == "autoaugment") return augment_policy::autoaugment;
-  if (name == "randaugment") return augment_policy::randaugment;
-  if (name == "trivialaugment") return augment_policy::trivialaugment;
+  if (const auto policy = named<augment_policy>(augment_policy_names, name)) return *policy;
   throw failure(error(errc::usage, "policy is '" + name + "'")
                     .hint("give 'none', 'autoaugment', 'randaugment' or 'trivialaugment'"));
 }

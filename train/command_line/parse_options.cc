@@ -154,11 +154,10 @@ void add_images(flag_set& f, train_options& o) {
 
 void add_augmentation(flag_set& f, train_options& o) {
   f.group("Augmentation");
-  const std::map<std::string, augment_policy> policies{
-      {"none", augment_policy::none},
-      {"autoaugment", augment_policy::autoaugment},
-      {"randaugment", augment_policy::randaugment},
-      {"trivialaugment", augment_policy::trivialaugment}};
+  std::map<std::string, augment_policy> policies;
+  for (std::size_t i = 0; i < augment_policy_names.size(); ++i) {
+    policies.emplace(augment_policy_names[i], static_cast<augment_policy>(i));
+  }
   augment_options& a = o.changes;
   f.choice("--policy", a.policy, policies, "policy that draws operations");
   f.number("--randaugment-ops", a.randaugment_ops, 0, augment_options::most_randaugment_ops, "N",
