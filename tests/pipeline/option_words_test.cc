@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <regex>
 #include <set>
 
 #include "cli/flag_names.h"
@@ -118,6 +119,26 @@ TEST(OptionWords, NoMessageNamesAFieldInAProgram) {
     }
   }
   EXPECT_GT(messages, 100);
+}
+
+TEST(OptionWords, EveryCheckedFieldIsKnown) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(__FILE__).parent_path().parent_path().parent_path();
+  const std::regex checked(R"~(check_option(?:_or_0)?\(\s*"(\w+\.\w+)")~");
+  int fields = 0;
+  for (const char* folder : {"engine", "io", "pipeline", "tools"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension != ".cc" && extension != ".h") continue;
+      const std::string source = text_of(entry.path());
+      for (std::sregex_iterator at(source.begin(), source.end(), checked), end; at != end; ++at) {
+        ++fields;
+        EXPECT_EQ(told((*at)[1].str()).find('.'), std::string::npos)
+            << entry.path().filename() << ": " << (*at)[1] << " is of none of `structs`";
+      }
+    }
+  }
+  EXPECT_GT(fields, 50);
 }
 
 }  // namespace
