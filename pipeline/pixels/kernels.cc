@@ -115,6 +115,21 @@ void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* w
   std::memcpy(out + at, rest.data(), size - at);
 }
 
+void to_rgb(const std::uint8_t* rgbx, std::size_t pixels, std::uint8_t* rgb) {
+  const hn::CappedTag<std::uint8_t, 32> d8;
+  const std::size_t lanes = hn::Lanes(d8);
+  std::size_t i = 0;
+  for (; i + lanes <= pixels; i += lanes) {
+    auto red = hn::Zero(d8);
+    auto green = red;
+    auto blue = red;
+    auto unused = red;
+    hn::LoadInterleaved4(d8, rgbx + i * 4, red, green, blue, unused);
+    hn::StoreInterleaved3(red, green, blue, d8, rgb + i * 3);
+  }
+  for (; i < pixels; ++i) std::memcpy(rgb + i * 3, rgbx + i * 4, 3);
+}
+
 std::size_t find_marker(std::span<const std::byte> data, std::size_t from) {
   const hn::ScalableTag<std::uint8_t> d8;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(data.data());
@@ -146,6 +161,7 @@ namespace millrace::kernels {
 
 HWY_EXPORT(narrow_rows);
 HWY_EXPORT(blend_rows);
+HWY_EXPORT(to_rgb);
 HWY_EXPORT(find_marker);
 
 void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_weights& axis,
@@ -156,6 +172,10 @@ void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_
 void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* weights,
                 std::size_t size, std::uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(blend_rows)(rows, weights, size, out);
+}
+
+void to_rgb(const std::uint8_t* rgbx, std::size_t pixels, std::uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(to_rgb)(rgbx, pixels, rgb);
 }
 
 std::size_t find_marker(std::span<const std::byte> data, std::size_t from) {

@@ -37,6 +37,9 @@ void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_
 void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* weights,
                 std::size_t size, std::uint8_t* out);
 
+// Copies RGBX pixels to RGB.
+void to_rgb(const std::uint8_t* rgbx, std::size_t pixels, std::uint8_t* rgb);
+
 // The position of the first marker in JPEG data at or after `from`: 0xFF followed by neither 0 nor
 // 0xFF; the data's size if there is none.
 std::size_t find_marker(std::span<const std::byte> data, std::size_t from);

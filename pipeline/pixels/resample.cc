@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 #include "pipeline/pixels/kernels.h"
 
@@ -102,6 +103,21 @@ void filter_axis::assign(resample_filter filter, const inputs& in, int out_size,
   }
 }
 
+std::optional<int> filter_axis::copied_from() const {
+  constexpr std::int32_t one = 1 << kernels::weight_bits;
+  std::optional<int> copied;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const auto weights = std::span(weight).subspan(i * stride, static_cast<std::size_t>(count[i]));
+    const auto whole = std::ranges::find(weights, one);
+    if (whole == weights.end()) return std::nullopt;
+    if (std::ranges::count(weights, 0) + 1 != std::ssize(weights)) return std::nullopt;
+    const int input = first[i] + static_cast<int>(whole - weights.begin());
+    if (!copied) copied = input;
+    if (input != *copied + static_cast<int>(i)) return std::nullopt;
+  }
+  return copied;
+}
+
 resample_job resample_job::of(const view_of_image& view, resample_filter filter) {
   return {.source = view.crop,
           .width = static_cast<double>(view.crop.width),
@@ -130,6 +146,12 @@ void resampler::begin(const resample_job& job, std::uint8_t* out) {
   next_out_ = 0;
   waiting_ = nullptr;
   out_ = out;
+  const auto column = columns_.copied_from();
+  copied_row_ = column ? rows_.copied_from() : std::nullopt;
+  if (copied_row_) {
+    copied_column_ = *column;
+    return;
+  }
   // The rows of one output, and the one narrowed together with its last.
   ring_rows_ = *std::ranges::max_element(rows_.count) + 1;
   ring_stride_ = static_cast<std::size_t>(job.window.width) * 3 + kernels::writable_behind;
@@ -141,7 +163,21 @@ std::int16_t* resampler::narrowed(int row) {
   return ring_.data() + static_cast<std::size_t>(row % ring_rows_) * ring_stride_;
 }
 
+void resampler::copy_row(const std::uint8_t* rgbx) {
+  const int at = next_row_ - *copied_row_;
+  ++next_row_;
+  if (at < 0 || at >= job_.window.height) return;  // of weight 0
+  const int to = job_.upside_down ? job_.window.height - 1 - at : at;
+  const auto width = static_cast<std::size_t>(job_.window.width);
+  kernels::to_rgb(rgbx + static_cast<std::size_t>(copied_column_) * 4, width,
+                  out_ + static_cast<std::size_t>(to) * width * 3);
+}
+
 void resampler::add_row(const std::uint8_t* rgbx) {
+  if (copied_row_) {
+    copy_row(rgbx);
+    return;
+  }
   const bool is_last = next_row_ + 1 == end_row_;
   if (waiting_ == nullptr && !is_last) {
     waiting_ = rgbx;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pipeline/pixels/view.h"
@@ -41,6 +42,9 @@ struct filter_axis {
   // to `out_size`; the last output first if `reversed`. Reuses its memory.
   void assign(resample_filter filter, const inputs& in, int out_size, int out_first, int out_count,
               bool reversed = false);
+  // The input that the first output is, if the outputs are inputs as they are, one after the other,
+  // in order: nothing is scaled then.
+  std::optional<int> copied_from() const;
 
  private:
   std::vector<double> exact_;
@@ -70,8 +74,9 @@ struct resample_job {
 };
 
 // Turns the rows of a crop, as they are decoded, into rows of the output, each as soon as its last
-// input is there. Memory: two rows of the crop, and as many rows of the output as the filter is
-// high; kept from image to image. One thread.
+// input is there. Rows that keep their size are copied: the filters give the same. Memory: two rows
+// of the crop, and as many rows of the output as the filter is high; kept from image to image. One
+// thread.
 class resampler {
  public:
   // Prepares for one image, whose output goes to `out`: window.height x window.width x 3 bytes.
@@ -94,6 +99,7 @@ class resampler {
   void add_row(const std::uint8_t* rgbx);
 
  private:
+  void copy_row(const std::uint8_t* rgbx);
   void write_outputs();
   std::int16_t* narrowed(int row);
 
@@ -106,6 +112,8 @@ class resampler {
   int end_column_ = 0;
   int next_row_ = 0;                       // that is added
   std::size_t next_out_ = 0;               // that is written
+  std::optional<int> copied_row_;          // the first output, where outputs are inputs
+  int copied_column_ = 0;                  // after first_column_, of each such row
   const std::uint8_t* waiting_ = nullptr;  // a row that is narrowed together with the next one
   std::uint8_t* out_ = nullptr;
   std::vector<std::int16_t> ring_;  // of narrowed rows

@@ -1,5 +1,6 @@
 #include "decoded_sample.h"
 
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -40,8 +41,8 @@ result<decoded_sample> with_images(sample s, bool orient) {
     const auto place = [&image](const view_of_image& v) {
       image.height = static_cast<std::size_t>(v.window.height);
       image.width = static_cast<std::size_t>(v.window.width);
-      image.pixels.resize(output_bytes(v));
-      return std::span(image.pixels);
+      image.pixels = std::make_unique_for_overwrite<std::uint8_t[]>(image.bytes());
+      return std::span(image.pixels.get(), image.bytes());
     };
     if (auto done = decoder.decode(f.data.span(), {.orient = orient}, choose, place); !done) {
       return of_sample(out.s, done.error());
@@ -72,7 +73,7 @@ std::optional<std::size_t> with_own_bytes(decoded_sample& item) {
     at += length;
   }
   std::size_t pixels = 0;
-  for (const pixels_of_field& image : item.images) pixels += image.pixels.size();
+  for (const pixels_of_field& image : item.images) pixels += image.bytes();
   return size + pixels;
 }
 

@@ -15,7 +15,8 @@ struct pixels_of_field {
   std::size_t field = 0;  // its number in the sample
   std::size_t height = 0;
   std::size_t width = 0;
-  std::vector<std::uint8_t> pixels;
+  std::unique_ptr<std::uint8_t[]> pixels;  // not zeroed first: decoding writes all of them
+  std::size_t bytes() const { return height * width * 3; }
 };
 
 // A sample, and the images among its fields.

@@ -52,7 +52,7 @@ nb::object array_of(pixels_of_field image) {
   auto* held = new pixels_of_field(std::move(image));
   const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<pixels_of_field*>(p); });
   return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(
-      held->pixels.data(), {held->height, held->width, std::size_t{3}}, owner));
+      held->pixels.get(), {held->height, held->width, std::size_t{3}}, owner));
 }
 
 nb::dict dict_of(decoded_sample item) {

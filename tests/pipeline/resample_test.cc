@@ -39,8 +39,10 @@ class Resample : public ::testing::Test {
     v.crop.height = between(1, height);
     v.crop.x = below(width - v.crop.width + 1);
     v.crop.y = below(height - v.crop.height + 1);
-    v.scaled_width = between(1, 70);
-    v.scaled_height = between(1, 70);
+    // Every third keeps its size: then rows are copied.
+    const bool keeps_size = below(3) == 0;
+    v.scaled_width = keeps_size ? v.crop.width : between(1, 70);
+    v.scaled_height = keeps_size ? v.crop.height : between(1, 70);
     v.window.width = between(1, v.scaled_width);
     v.window.height = between(1, v.scaled_height);
     v.window.x = below(v.scaled_width - v.window.width + 1);
