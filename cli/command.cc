@@ -63,6 +63,21 @@ CLI::Validator seed_number() {
                                 [](std::uint64_t) { return true; });
 }
 
+void refuse_empty_values(CLI::App& app) {
+  // The description is empty: it would be shown in the help.
+  const CLI::Validator is_text(
+      [](const std::string& text) {
+        return text.empty() ? "the value is empty; write one, or leave it out" : std::string();
+      },
+      "");
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_size() != 0) option->check(is_text);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    refuse_empty_values(*command);
+  }
+}
+
 void add_json(CLI::App& app, bool& json) {
   app.add_flag("--json", json, "print one JSON object as the last line")->group("Output");
 }

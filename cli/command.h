@@ -45,6 +45,10 @@ CLI::Validator above_zero();
 // 0 to 2^64 - 1. Refuses -1, which would otherwise wrap around to the maximum.
 CLI::Validator seed_number();
 
+// Refuses an empty text as the value of any option or argument of `app` and its commands: a
+// variable of a script that is not set would otherwise switch the option off. Call it last.
+void refuse_empty_values(CLI::App& app);
+
 // --json, the same for every command.
 void add_json(CLI::App& app, bool& json);
 // Prints the object of --json on its own line. Bytes that are not UTF-8 are replaced; in the names

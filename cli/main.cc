@@ -62,6 +62,7 @@ struct program {
     app.require_subcommand(1);
     app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
     actions = cli::add_commands(app, cli::known_commands);
+    cli::refuse_empty_values(app);
     help = app.add_subcommand("help", "prints the help of a command, or this help")
                ->group("This host");
     help->add_option("COMMAND", help_words, "a command, such as: bench disk");
@@ -76,6 +77,7 @@ struct program {
 };
 
 int run(int argc, char** argv, char** environment) {
+  check_values_given(std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
   program p;
   try {
     p.app.parse(argc, argv);

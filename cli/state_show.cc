@@ -167,14 +167,16 @@ void print(const checkpoint_record& c) {
              counted(static_cast<std::uint64_t>(c.world_size), "rank"));
 }
 
-void print(const position_of_run& p) {
+// The mode of a trainer is an option of its own, whose loader runs in another one.
+void print(const position_of_run& p, bool is_of_training) {
   fmt::print("      data: epoch {}, {}{} given of it, {} held\n", p.epoch,
              p.is_exact ? "" : "about ", counted_samples(p.given), p.held);
-  fmt::print("     order: {} lanes{}, loader mode {}, {}{}{}\n", p.lanes_in_all,
+  fmt::print("     order: {} lanes{}{}, {}{}{}\n", p.lanes_in_all,
              std::ssize(p.lanes) == p.lanes_in_all
                  ? ""
                  : fmt::format(", {} of them in this state", p.lanes.size()),
-             p.mode, p.is_permuted ? "shuffled shards" : "shards in order",
+             is_of_training ? "" : ", loader mode " + p.mode,
+             p.is_permuted ? "shuffled shards" : "shards in order",
              p.ranks ? ", of " + counted(static_cast<std::uint64_t>(*p.ranks), "rank") : "",
              p.is_redistributed ? ", redistributed from other lanes" : "");
   fmt::print("   skipped: {}\n", counted_samples(p.skipped));
@@ -210,7 +212,7 @@ void show_state(const std::string& file, const state& whole, const checkpoint_re
   }
   fmt::print("{}: {}\n", printable(file), of != nullptr ? "a checkpoint" : "a saved state");
   if (of != nullptr) print(*of);
-  print(found);
+  print(found, of != nullptr);
 }
 
 }  // namespace millrace::cli

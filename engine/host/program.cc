@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <string>
+#include <string_view>
 
 #include "engine/base/error.h"
 
@@ -22,6 +24,15 @@ void open_standard_streams() {
   }
   std::signal(SIGCHLD, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void check_values_given(std::span<const char* const> words) {
+  for (const std::string_view word : words) {
+    const bool is_option = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (!is_option) continue;
+    throw failure(error(errc::usage, std::string(word) + " has no value")
+                      .hint("write one, or leave the option out"));
+  }
 }
 
 void flush_stdout() {

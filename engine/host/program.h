@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <new>
+#include <span>
 
 #include "engine/base/error.h"
 #include "engine/host/standard_error.h"
@@ -16,6 +17,11 @@ namespace millrace {
 // known. Ignores SIGXFSZ, so that exceeding the file size limit is an error with a message. Call it
 // first in main().
 void open_standard_streams();
+
+// Checks the words of a command line after the program's name: throws `failure` (usage) for an
+// option with nothing after its '=', as of "--index=$UNSET". CLI11 takes the next word for the
+// value.
+void check_values_given(std::span<const char* const> words);
 
 // Writes out what was printed. Throws `failure` if stdout cannot be written, now or before.
 void flush_stdout();

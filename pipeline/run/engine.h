@@ -31,12 +31,13 @@ namespace millrace {
 //
 // The destructor stops the run and waits for it, on the consumer's thread. On a thread of its
 // engine, which would wait for itself, it logs a notice, and the run, stopped, ends when a loader
-// of the engine is made or destroyed elsewhere, or the engine is. A loader may outlive its engine,
-// and items may outlive both. Functions and stages of a plan run on the engine's threads, where
-// next() and save() of a loader of the same engine, also of their own, throw `failure` (usage),
-// because they would wait for the thread that they are on: give that loader an engine of its own.
-// In a forked child next() throws `failure` (usage), stop() does nothing, and the destructor leaves
-// everything to the parent; items may be released there, but their memory stays mapped.
+// of the engine is made or destroyed elsewhere, or the engine is; if the engine is gone already, it
+// never ends. A loader may outlive its engine, and items may outlive both. Functions and stages of
+// a plan run on the engine's threads, where next() and save() of a loader of the same engine, also
+// of their own, throw `failure` (usage), because they would wait for the thread that they are on:
+// give that loader an engine of its own. In a forked child next() throws `failure` (usage), stop()
+// does nothing, and the destructor leaves everything to the parent; items may be released there,
+// but their memory stays mapped.
 template <class T>
 class loader {
  public:
@@ -77,7 +78,7 @@ class loader {
   // `failure`:
   // - no_memory, or the error of the batches' allocator: a stage may have lost items because of it;
   // - what a stage's own save() throws, with the stage's name;
-  // - usage: a function or stage of a plan calls it on the run's I/O thread, where it has an item
+  // - usage: a function or stage of a plan calls it on a thread of the engine: it may have an item
   //   in hand that no state would have.
   // After a wait_for() the position is that before the item that was asked for. If that has not
   // come, save() waits for it, unless the plan ends in prefetch().
@@ -86,7 +87,9 @@ class loader {
   // first. Throws `failure` (bad_state) after next(), and for a state of another plan; the loader
   // is then as it was before. Example: examples/resume.cc.
   void restore(const state& from) { the_run().restore(from); }
-  // Figures of the run so far: waits for the run's I/O thread to collect them. Any thread.
+  // Figures of the run so far: waits for the run's I/O thread to collect them. Any thread but
+  // another I/O thread of the engine, where it throws `failure` (usage): two could wait for each
+  // other.
   run_stats stats() { return the_run().stats(); }
   // Samples delivered, skipped, dropped and lost so far, up to the item given last if the plan ends
   // in prefetch(). Any thread, like stats().

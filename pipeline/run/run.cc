@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <boost/asio/post.hpp>
+#include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -17,8 +19,6 @@
 #include "engine/threads/io_thread.h"
 #include "engine/threads/worker_pool.h"
 #include "pipeline/run/engine_core.h"
-#include "pipeline/state/lane_names.h"
-#include "pipeline/state/records.h"
 
 namespace millrace::detail {
 namespace {
@@ -64,6 +64,9 @@ struct run_base::inside {
   bool told_who_waits = false;
   bool told_why_ended = false;  // spine
 
+  // Spine: false once the run is closed. A stop that a thread of the engine asks for may be called
+  // after a close that another thread asks for later.
+  std::shared_ptr<bool> is_open = std::make_shared<bool>(true);
   wake_up stop;
   wake_up close;
   std::promise<void> closed;
@@ -76,9 +79,16 @@ struct run_base::inside {
 
   std::unique_ptr<run_base> next_abandoned;  // guarded by the core's abandoned_mutex
 
-  // Whether the calling thread is one of the engine's.
+  // Whether the calling thread is one of the engine's: an I/O thread, or of the pool.
   bool is_own_thread() const noexcept;
+  bool is_io_thread() const noexcept;
   void check_may_wait() const;
+  // Stops the tasks, on the spine, unless the run is closed.
+  std::function<void()> stop_tasks() {
+    return [this, still = is_open] {
+      if (*still) tasks.stop();
+    };
+  }
   // Spine.
   void give_answer(outcome how) noexcept;
   // The reason why next() failed: the first exception of a stage or a task, not the stop that it
@@ -95,7 +105,7 @@ struct run_base::inside {
 run_base::run_base(std::shared_ptr<engine_core> core) {
   const int io_thread_index = core->next_io();
   inside_ = std::make_unique<inside>(std::move(core), io_thread_index);
-  inside_->stop = wake_up(inside_->io.executor(), [of = inside_.get()] { of->tasks.stop(); });
+  inside_->stop = wake_up(inside_->io.executor(), inside_->stop_tasks());
   inside_->close =
       wake_up(inside_->io.executor(), [this, of = inside_.get()] { of->begin_closing(this); });
   inside_->context = make_context();
@@ -168,24 +178,6 @@ std::unique_ptr<run_context> run_base::make_context() {
   return made;
 }
 
-void run_base::check_all_claimed(const state& saved_by, const state& now) {
-  const auto stage_of = [](const std::string& name) {
-    return name.substr(0, name.find(of_rank_begin));
-  };
-  for (const auto& [name, values] : saved_by.records()) {
-    const std::string stage = stage_of(name);
-    // Lanes reassign, and check, what lanes and ranks wrote.
-    const bool is_known = is_name_of_lanes(name) || is_of_position(name) ||
-                          std::ranges::any_of(now.records(), [&](const auto& r) {
-                            return stage_of(r.first) == stage;
-                          });
-    if (is_known) continue;
-    throw failure(
-        error(errc::bad_state, "no stage of this plan has the saved state's record " + name)
-            .hint("resume with the stages that it was saved with"));
-  }
-}
-
 void run_base::check_process() const {
   if (is_of_this_process()) return;
   throw failure(error(errc::usage,
@@ -216,12 +208,16 @@ void run_base::check_not_begun() const {
 }
 
 bool run_base::inside::is_own_thread() const noexcept {
+  const void* const here = owner_of_this_thread();
+  return here != nullptr && (here == &core->threads->cpu() || is_io_thread());
+}
+
+bool run_base::inside::is_io_thread() const noexcept {
   runtime& threads = *core->threads;
   const void* const here = owner_of_this_thread();
-  if (here == nullptr) return false;
-  bool is_own = here == &threads.cpu();
-  for (int i = 0; i < threads.io_threads(); ++i) is_own = is_own || here == &threads.io(i);
-  return is_own;
+  bool is_one = false;
+  for (int i = 0; i < threads.io_threads(); ++i) is_one = is_one || here == &threads.io(i);
+  return is_one;
 }
 
 // Throws on a thread of the engine, which would wait for itself.
@@ -270,8 +266,15 @@ void run_base::check_between_items() const {
 
 void run_base::on_spine(const std::function<void()>& f) {
   check_process();
-  if (owner_of_this_thread() == &inside_->io)
-    return f();  // a function of the plan may ask for counts
+  // A function of the plan may ask for counts.
+  if (owner_of_this_thread() == &inside_->io) return f();
+  if (inside_->is_io_thread()) {
+    throw failure(
+        error(errc::usage,
+              "a loader was asked for its figures in a function or a stage of another loader, "
+              "on a thread that both loaders' threads may wait for")
+            .hint("ask on a thread of the program, or in the pool (map() with threads)"));
+  }
   // A failure crosses as a value, so that no exception object is shared between threads.
   std::promise<std::optional<error>> done;
   auto waiting = done.get_future();
@@ -450,7 +453,7 @@ void run_base::stop() {
 void run_base::stop_by(const std::stop_token& token) {
   inside& in = *inside_;
   in.flag_registration.emplace(token, inside::set_flag{&in.stop_asked});
-  in.stop_registration.emplace(token, in.io.executor(), [&in] { in.tasks.stop(); });
+  in.stop_registration.emplace(token, in.io.executor(), in.stop_tasks());
 }
 
 void run_base::close() {
@@ -481,6 +484,7 @@ void run_base::inside::end_closing(run_base* of) {
     }
   }
   of->destroy_streams();
+  *is_open = false;
   closed.set_value();
 }
 

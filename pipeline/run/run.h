@@ -105,9 +105,6 @@ class run_base {
   run_context& context() const;
   std::unique_ptr<run_context> make_context();
   void use(std::unique_ptr<run_context>& other);  // swaps them
-  // Throws `failure` (bad_state) for a record in `saved_by` that is missing in `now`, the state
-  // that the restored stages would save.
-  static void check_all_claimed(const state& saved_by, const state& now);
   // Spine. Throws the lack of memory that ended a task of the run, which may have had an item in
   // hand.
   void check_nothing_lost() const;

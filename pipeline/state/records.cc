@@ -8,6 +8,7 @@
 #include <span>
 
 #include "pipeline/state/count_record.h"
+#include "pipeline/state/lane_names.h"
 #include "pipeline/state/shard_head.h"
 #include "pipeline/state/shuffle_record.h"
 #include "pipeline/state/skip_records.h"
@@ -360,6 +361,24 @@ void group_record::deal(const dealing& what, state& to) {
   }
   for (std::int64_t l = 0; is_saved && l < what.lanes; ++l)
     fresh.put(to, lane_record_name(l, name));
+}
+
+void check_all_claimed(const state& saved, const state& now) {
+  const auto stage_of = [](const std::string& name) {
+    return name.substr(0, name.find(of_rank_begin));
+  };
+  for (const auto& [name, values] : saved.records()) {
+    const std::string stage = stage_of(name);
+    // Lanes reassign, and check, what lanes and ranks wrote.
+    const bool is_known = is_name_of_lanes(name) || is_of_position(name) ||
+                          std::ranges::any_of(now.records(), [&](const auto& r) {
+                            return stage_of(r.first) == stage;
+                          });
+    if (is_known) continue;
+    throw failure(
+        error(errc::bad_state, "no stage of this plan has the saved state's record " + name)
+            .hint("resume with the stages that it was saved with"));
+  }
 }
 
 }  // namespace millrace

@@ -217,4 +217,8 @@ inline constexpr const char* skipped_record = "on_error";
 // the figures by which wholly lost shards are estimated (state/skip_records.h).
 inline constexpr const char* lost_record = "lost_shards";
 
+// Throws `failure` (bad_state) for a record in `saved` that is missing in `now`, the state that the
+// restored stages would save.
+void check_all_claimed(const state& saved, const state& now);
+
 }  // namespace millrace

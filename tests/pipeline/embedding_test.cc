@@ -281,52 +281,29 @@ TEST_F(Embedding, OneCallOfALoaderAtATime) {
   EXPECT_GT(refused, 0);
 }
 
-// Its destructor cannot wait for the thread that it is on, nor for one of a pool that its run
-// needs.
-TEST_F(Embedding, ALoaderThatEndsInAFunctionEndsWithTheNextOne) {
-  for (const int threads : {0, 1}) {
-    std::string said;
-    set_log_sink([&](std::string_view line) { said += line; });
-    auto functions = std::make_shared<int>();
-    const std::weak_ptr<int> alive = functions;
-    auto inner = std::make_shared<std::optional<loader<sample>>>();
-    inner->emplace(
-        eng_.run(interleaved(head()) | map([held = std::move(functions)](sample s) { return s; })));
-    inner->value().next();
-    {
-      auto outer = eng_.run(interleaved(head()) | map(
-                                                      [inner](sample s) {
-                                                        inner->reset();
-                                                        return s;
-                                                      },
-                                                      {.threads = threads}));
-      bounded("a loader that is destroyed in a function",
-              [&] { EXPECT_EQ(keys_of_epoch(outer).size(), all_keys().size()); });
-    }
-    set_log_sink(nullptr);
-    EXPECT_NE(said.find("a loader was destroyed by a function"), std::string::npos) << said;
-    EXPECT_TRUE(alive.expired());
-  }
-}
-
-// It ends once the call of it that is under way has ended, which a stop brings about.
-TEST_F(Embedding, ALoaderThatEndsInItsOwnFunctionIsStopped) {
-  auto functions = std::make_shared<int>();
-  const std::weak_ptr<int> alive = functions;
-  std::optional<loader<sample>> own;
-  own.emplace(eng_.run(interleaved(head()) | map([&own, held = std::move(functions)](sample s) {
-                         const auto last = std::exchange(own, std::nullopt);
-                         return s;
-                       })));
-  bounded("a loader that its own function destroys", [&] {
-    try {
-      own->next();  // the item that was made, or the stop
-    } catch (const failure& f) {
-      EXPECT_EQ(f.kind(), errc::stopped) << f.what();
-    }
-  });
-  const auto next = eng_.run(interleaved(head()));
-  EXPECT_TRUE(alive.expired());
+// Two that ask each other would wait for ever.
+TEST_F(Embedding, FiguresOfALoaderOfAnotherThreadAreRefusedOnAnIoThread) {
+  engine two({.io_threads = 2, .cpu_threads = 1});
+  auto first = two.run(interleaved(head()));
+  std::optional<error> why;
+  auto second = two.run(interleaved(head()) | map([&](sample s) {
+                          try {
+                            first.stats();
+                          } catch (const failure& f) {
+                            why = f.why();
+                          }
+                          return s;
+                        }));
+  bounded("figures of another loader", [&] { second.next(); });
+  ASSERT_TRUE(why);
+  EXPECT_EQ(why->kind(), errc::usage);
+  auto third = two.run(interleaved(head()) | map(
+                                                 [&](sample s) {
+                                                   first.stats();
+                                                   return s;
+                                                 },
+                                                 {.threads = 1}));
+  bounded("figures in the pool", [&] { EXPECT_TRUE(third.next()); });
 }
 
 // The consumer asked for it and went on; save() would wait for the function that calls it.
@@ -419,34 +396,6 @@ TEST_F(Embedding, ThreadsShareAnEngine) {
     }
   });
   EXPECT_EQ(given, 16 * all_keys().size());
-}
-
-// Loaders of one engine, each on its own thread, end in any order, also after the engine.
-TEST_F(Embedding, LoadersEndInAnyOrderOnAnyThread) {
-  for (std::size_t round = 0; round < 20; ++round) {
-    auto eng = std::make_unique<engine>(with_memory_store(store_));
-    std::vector<loader<sample>> loaders;
-    for (int i = 0; i < 4; ++i) {
-      loaders.push_back(eng->run(interleaved(head() | shuffle({.samples = 20})) |
-                                 map([](sample s) { return s; }, {.threads = 1 + i % 2}) |
-                                 prefetch(1 + i)));
-    }
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < loaders.size(); ++i) {
-      threads.emplace_back([own = std::move(loaders[i]), n = (round * 7 + i * 31) % 200]() mutable {
-        try {
-          for (std::size_t k = 0; k < n; ++k) own.next();
-          if (n % 3 == 0) own.stop();
-          own.save();
-          own.next();
-        } catch (const failure& f) {
-          EXPECT_EQ(f.kind(), errc::stopped) << f.what();
-        }
-      });
-    }
-    if (round % 2 == 0) eng.reset();
-    bounded("loaders on threads", [&] { threads.clear(); });
-  }
 }
 
 }  // namespace

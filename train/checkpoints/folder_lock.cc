@@ -49,8 +49,8 @@ error not_a_lock(const std::string& path) {
 
 error taken_error(int file, const std::string& folder) {
   const std::string who = text_of(file);
-  return error(errc::usage, fmt::format("another run writes its checkpoints here{}",
-                                        who.empty() ? "" : fmt::format(" ({})", who)))
+  return error(errc::io_failed, fmt::format("another run writes its checkpoints here{}",
+                                            who.empty() ? "" : fmt::format(" ({})", who)))
       .at(folder)
       .hint("wait until it ends, or use another --checkpoint-dir");
 }
@@ -60,6 +60,9 @@ error taken_error(int file, const std::string& folder) {
 folder_lock::folder_lock(const std::string& folder)
     : path_((fs::path(folder) / lock_name).string()) {
   std::error_code why;
+  if (fs::exists(folder, why) && !fs::is_directory(folder, why)) {
+    throw failure(error(errc::usage, "--checkpoint-dir names a file, and not a folder").at(folder));
+  }
   fs::create_directories(folder, why);
   if (why) {
     throw_failed_call(folder, "cannot create the folder for checkpoints", why.value());

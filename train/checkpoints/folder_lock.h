@@ -9,8 +9,8 @@ namespace millrace {
 // but not an empty one that was there. On a file system without locks it has no effect.
 class folder_lock {
  public:
-  // Creates the folder if needed. Throws `failure`: usage if another process holds the lock,
-  // io_failed if the file system refuses.
+  // Creates the folder if needed. Throws `failure`: usage if it is a file, io_failed if another
+  // process holds the lock, which may be gone the next time, or if the file system refuses.
   explicit folder_lock(const std::string& folder);
   ~folder_lock();
   folder_lock(const folder_lock&) = delete;

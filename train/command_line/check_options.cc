@@ -61,6 +61,14 @@ void check_model(const train_options& o) {
   }
 }
 
+void check_sizes(const train_options& o) {
+  if (o.growing.from <= o.size) return;
+  throw failure(
+      error(errc::usage, fmt::format("--grow-from {} is above --size {}", o.growing.from, o.size))
+          .hint(o.recipe.empty() ? "lower it, or raise --size"
+                                 : "set both, in place of those of --recipe"));
+}
+
 void check_optimizer(const train_options& o) {
   if (o.optimizer.nesterov && o.optimizer.momentum == 0) {
     throw failure(error(errc::usage, "--nesterov needs a --momentum above 0"));
@@ -147,6 +155,13 @@ void check_options(const train_options& o) {
                       .at(o.init_weights)
                       .hint("the weights are in model.safetensors next to it"));
   }
+  std::error_code unknown;
+  if (std::filesystem::is_directory(o.init_weights, unknown)) {
+    throw failure(error(errc::usage, "--init-weights names a folder, and not a file of weights")
+                      .at(o.init_weights)
+                      .hint("those of a checkpoint are in its model.safetensors"));
+  }
+  check_sizes(o);
   check_model(o);
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
@@ -173,10 +188,12 @@ void check_options(const train_options& o) {
   if (names_server(o.checkpoint_dir)) check_writable(o.checkpoint_dir).value();
 }
 
-void check_effects(const std::vector<std::string>& words, const train_options& o) {
+void check_effects(const std::vector<std::string>& words, const recipe_text& recipe,
+                   const train_options& o) {
   struct condition {
     const char* option;
     bool has_effect;
+    const char* decided_by;  // the option that takes its effect, or gives it
     const char* what;
   };
   const lr_schedule schedule = o.rate.schedule;
@@ -189,26 +206,31 @@ void check_effects(const std::vector<std::string>& words, const train_options& o
   const bool is_lars = kind == optimizer_kind::lars;
   const bool draws = o.changes.policy == augment_policy::randaugment;
   const std::array all{
-      condition{"--step-epochs", steps, "needs --schedule step"},
-      condition{"--step-factor", steps, "needs --schedule step"},
-      condition{"--min-lr", falls, "needs --schedule cosine, linear or polynomial"},
-      condition{"--power", schedule == lr_schedule::polynomial, "needs --schedule polynomial"},
-      condition{"--pct-start", cycles, "needs --schedule one-cycle"},
-      condition{"--div-factor", cycles, "needs --schedule one-cycle"},
-      condition{"--final-div-factor", cycles, "needs --schedule one-cycle"},
-      condition{"--momentum", !is_adamw, "needs --optimizer sgd or lars"},
-      condition{"--nesterov", !is_adamw, "needs --optimizer sgd or lars"},
-      condition{"--betas", is_adamw, "needs --optimizer adamw"},
-      condition{"--eps", is_adamw || is_lars, "needs --optimizer adamw or lars"},
-      condition{"--trust-coefficient", is_lars, "needs --optimizer lars"},
-      condition{"--randaugment-ops", draws, "needs --policy randaugment"},
-      condition{"--randaugment-magnitude", draws, "needs --policy randaugment"},
-      condition{"--min-crop", o.augment, "cannot be combined with --no-augment"},
-      condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(),
+      condition{"--step-epochs", steps, "--schedule", "needs --schedule step"},
+      condition{"--step-factor", steps, "--schedule", "needs --schedule step"},
+      condition{"--min-lr", falls, "--schedule", "needs --schedule cosine, linear or polynomial"},
+      condition{"--power", schedule == lr_schedule::polynomial, "--schedule",
+                "needs --schedule polynomial"},
+      condition{"--pct-start", cycles, "--schedule", "needs --schedule one-cycle"},
+      condition{"--div-factor", cycles, "--schedule", "needs --schedule one-cycle"},
+      condition{"--final-div-factor", cycles, "--schedule", "needs --schedule one-cycle"},
+      condition{"--momentum", !is_adamw, "--optimizer", "needs --optimizer sgd or lars"},
+      condition{"--nesterov", !is_adamw, "--optimizer", "needs --optimizer sgd or lars"},
+      condition{"--betas", is_adamw, "--optimizer", "needs --optimizer adamw"},
+      condition{"--eps", is_adamw || is_lars, "--optimizer", "needs --optimizer adamw or lars"},
+      condition{"--trust-coefficient", is_lars, "--optimizer", "needs --optimizer lars"},
+      condition{"--randaugment-ops", draws, "--policy", "needs --policy randaugment"},
+      condition{"--randaugment-magnitude", draws, "--policy", "needs --policy randaugment"},
+      condition{"--min-crop", o.augment, "--no-augment", "cannot be combined with --no-augment"},
+      condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(), nullptr,
                 "needs --val-shards or --val-index"}};
   for (const condition& c : all) {
-    if (c.has_effect || !is_given(words, c.option)) continue;
-    throw failure(error(errc::usage, fmt::format("{} {}", c.option, c.what)));
+    if (c.has_effect) continue;
+    const error wrong(errc::usage, fmt::format("{} {}", c.option, c.what));
+    if (is_given(words, c.option)) throw failure(wrong);
+    if (c.decided_by == nullptr || is_given(words, c.decided_by)) continue;
+    const std::string place = place_in_recipe(recipe, words, fmt::format("{}:", c.option));
+    if (!place.empty()) throw failure(error(wrong).at(place).hint("correct the recipe"));
   }
 }
 

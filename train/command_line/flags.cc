@@ -65,6 +65,13 @@ double flag_set::largest_real() {
   return std::numeric_limits<float>::max();  // models compute in float
 }
 
+CLI::Validator flag_set::not_empty() {
+  const auto check = [](const std::string& text) {
+    return text.empty() ? "the value is empty; write one, or leave the option out" : std::string();
+  };
+  return {check, ""};
+}
+
 CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
   const auto check = [=](const std::string& text) -> std::string {
     const std::string range = range_text(least, most);
@@ -73,7 +80,7 @@ CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
       return fmt::format("'{}' is not a {}; use {}", text, is_whole ? "whole number" : "number",
                          range);
     }
-    if (*value < least) return fmt::format("{} is not {}", text, range);
+    if (*value < least || std::isinf(*value)) return fmt::format("{} is not {}", text, range);
     if (*value > most) return fmt::format("{} is not {} to {}", text, least, most);
     return {};
   };
@@ -81,12 +88,12 @@ CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
 }
 
 CLI::Validator flag_set::one_of(const std::vector<std::string>& names,
-                                bool (*is_other)(const std::string&)) {
+                                bool (*is_other)(const std::string&), const char* other) {
   const std::string known = fmt::format("{}", fmt::join(names, ", "));
-  const auto check = [names, known, is_other](const std::string& text) -> std::string {
+  const auto check = [=](const std::string& text) -> std::string {
     if (std::ranges::find(names, text) != names.end()) return {};
     if (is_other != nullptr && is_other(text)) return {};
-    return fmt::format("'{}' is not one of {}", text, known);
+    return fmt::format("'{}' is not one of {}{}", text, known, other);
   };
   return {check, "(" + known + ")"};
 }
@@ -96,6 +103,7 @@ CLI::Option* flag_set::list(const char* name, std::vector<std::string>& to, cons
   return app_.add_option(name, to, help)
       ->type_name(unit)
       ->default_str("")
+      ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 

@@ -21,7 +21,7 @@ class flag_set {
 
   template <class T>
   CLI::Option* value(const char* name, T& to, const char* unit, const char* help) {
-    return app_.add_option(name, to, help)->type_name(unit);
+    return app_.add_option(name, to, help)->type_name(unit)->check(not_empty());
   }
   template <class T>
   CLI::Option* number(const char* name, T& to, double least, double most, const char* unit,
@@ -67,10 +67,11 @@ class flag_set {
         ->default_str(now)
         ->check(one_of(known));
   }
-  // `is_other`: whether a text is a value too, without being one of the names.
+  // `is_other`: whether a text is a value too, without being one of the names; `other` says which.
   CLI::Option* choice(const char* name, std::string& to, const std::vector<std::string>& names,
-                      const char* help, bool (*is_other)(const std::string&) = nullptr) {
-    return value(name, to, "NAME", help)->check(one_of(names, is_other));
+                      const char* help, bool (*is_other)(const std::string&) = nullptr,
+                      const char* other = "") {
+    return value(name, to, "NAME", help)->check(one_of(names, is_other, other));
   }
 
   // The error for words of a command line that are not options, with the nearest option's name.
@@ -82,9 +83,12 @@ class flag_set {
   static arguments defaults_of(const CLI::App& app);
 
  private:
+  // A variable of a script that is not set would otherwise switch the option off.
+  static CLI::Validator not_empty();
   static CLI::Validator in_range(double least, double most, bool is_whole);
   static CLI::Validator one_of(const std::vector<std::string>& names,
-                               bool (*is_other)(const std::string&) = nullptr);
+                               bool (*is_other)(const std::string&) = nullptr,
+                               const char* other = "");
   static double largest_integer(std::size_t bytes);
   static double largest_real();
 

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/host/program.h"
 #include "millrace/version.h"
 #include "pipeline/images/decoded_cache.h"
 #include "train/command_line/check_options.h"
@@ -184,7 +186,7 @@ void add_model(flag_set& f, train_options& o) {
       "--model", o.model, model_names(o.own_models),
       "the model; trivial is one linear layer; a file (FILE.pt2) is a PyTorch module of yours, "
       "which export_model.py made",
-      names_exported_model);
+      names_exported_model, ", nor a .pt2 file that export_model.py made");
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
   f.flag("--zero-init-last-norm", o.zero_last_norm,
          "begin with weights 0 in the last batch normalization of each block of a resnet");
@@ -299,8 +301,8 @@ std::vector<std::string> reversed(std::vector<std::string> words) {
 }
 
 constexpr const char* footer = R"(
-Example: two ranks on this host, resumed where they stopped:
-  torchrun --no-python --nproc-per-node 2 millrace-train \
+Example: two ranks on this host, started again up to three times, and resumed where they stopped:
+  millrace-train --nproc 2 --restarts 3 \
     --shards 'data/train-{000000..000099}.tar' --val-shards 'data/val-{000000..000009}.tar' \
     --model resnet50 --classes 1000 --batch-size 128 --epochs 90 --lr 0.1 \
     --checkpoint-dir ck --resume auto --metrics run.jsonl
@@ -333,6 +335,7 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   add_optimizer(f, parsed.options);
   add_rate(f, parsed.options.rate);
   add_run(f, parsed.options);
+  check_values_given(std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0));
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const recipe_text recipe = read_recipe(given);
   try {
@@ -354,7 +357,7 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
     parsed.options.own_models.push_back(exported_in(parsed.options.model));
   }
   check_options(parsed.options);
-  check_effects(given, parsed.options);
+  check_effects(given, recipe, parsed.options);
   parsed.options.asks_for_amp = parsed.options.amp && is_given(given, "--amp");
   parsed.options.said = flag_set::said_by(app);
   parsed.options.defaults = flag_set::defaults_of(app);

@@ -144,6 +144,10 @@ std::vector<std::string> words_of(const recipe_text& of, const std::string& key,
                                           "or false, or a list of them",
                                           key)));
     }
+    if (text.empty()) {
+      throw failure(wrong_key(of, key, fmt::format("'{}' has an empty value", key))
+                        .hint("write one, or leave the key out"));
+    }
     if (adds_up || texts.empty()) {
       texts.push_back(text);
     } else {

@@ -74,15 +74,16 @@ void check_opens(const train_options& o, const std::string& url, const char* who
 
 // The result of looking at the labels of a shard's first samples.
 struct first_samples {
-  bool any = false;            // false: empty, or skipped as the policy allows
-  std::optional<error> wrong;  // if all of them are bad
+  bool any = false;                 // false: empty, or skipped as the policy allows
+  bool is_damaged = false;          // without any: some were skipped
+  std::optional<error> wrong = {};  // if all of them are bad
 };
 first_samples look_at(const train_options& o, const std::string& url, const engine_options& how) {
   const std::string path = local_path(url);
   const bool is_local = !path.empty() && (is_regular(path) || !fs::exists(path));
   const auto where = parse_url(url);
   // Not for sources that can be read only once.
-  if (!is_local && !(where && is_on_network(*where))) return {.any = true, .wrong = {}};
+  if (!is_local && !(where && is_on_network(*where))) return {.any = true};
   constexpr std::int64_t local_samples = 1000;
   constexpr std::int64_t remote_samples = 8;
   const std::int64_t most = is_local ? local_samples : remote_samples;
@@ -105,7 +106,9 @@ first_samples look_at(const train_options& o, const std::string& url, const engi
       if (const auto label = label_of(*s, o.label, o.classes); !label) wrong = label.error();
     } catch (const failure& f) {
       const bool is_over = f.kind() == errc::no_samples || first_bad;
-      if (is_over && !gave_one) return {};
+      if (is_over && !gave_one) {
+        return {.any = false, .is_damaged = f.kind() != errc::no_samples || first_bad};
+      }
       if (!f.why().is_skippable()) throw;
       wrong = f.why();
     }
@@ -123,13 +126,24 @@ void check_samples(const train_options& o, const std::vector<std::string>& urls,
                    const engine_options& how) {
   constexpr std::size_t most_shards = 8;
   std::optional<error> wrong;
+  bool are_empty = true;
   for (std::size_t i = 0; i < std::min(most_shards, urls.size()); ++i) {
     const first_samples found = look_at(o, urls[i], how);
     if (found.any && !found.wrong) return;
     if (!wrong) wrong = found.wrong;
+    are_empty = are_empty && !found.any && !found.is_damaged;
   }
-  if (!wrong) return;
-  throw failure(wrong->hint("none of the first samples is valid: check --label and --classes"));
+  if (wrong) {
+    throw failure(wrong->hint("none of the first samples is valid: check --label and --classes"));
+  }
+  if (!are_empty || urls.empty() || urls.size() > most_shards) return;
+  throw failure(error(errc::no_samples, urls.size() == 1
+                                            ? "no sample is in the shard"
+                                            : fmt::format("no sample is in {} shards, this and the "
+                                                          "others",
+                                                          urls.size()))
+                    .at(urls.front())
+                    .hint("check that members are named KEY.EXTENSION"));
 }
 
 // `share`: samples of a rank's epoch.

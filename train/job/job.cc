@@ -202,10 +202,16 @@ std::string banner(const prepared_run& run, const job_place& place, std::int64_t
   if (left.most >= 0) {
     steps += fmt::format(", {}{} to take", each_epoch.varies ? "about " : "", range_of(left));
   }
-  return fmt::format("{} of {} parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}", o.model,
+  const auto said = [&o](const char* option) {
+    const auto found = o.said.find(option);
+    return found != o.said.end() ? found->second : "";
+  };
+  const std::string how =
+      fmt::format("{}, lr {}, schedule {}", said("--optimizer"), said("--lr"), said("--schedule"));
+  return fmt::format("{} of {} parameters, {} on {}; {}; batches of {}{}; {}\n{}; {}, {}", o.model,
                      short_count(parameters), fmt::format("{} classes", o.classes),
                      device.is_cuda() ? fmt::format("GPUs{}", o.amp ? ", bf16" : "") : "the CPU",
-                     number_of(place.world_size, "rank") + shared, o.batch_size, in_all, data,
+                     number_of(place.world_size, "rank") + shared, o.batch_size, in_all, how, data,
                      number_of(o.epochs, "epoch"), steps);
 }
 

@@ -79,7 +79,8 @@ class trainer {
   void end_if_too_many_skipped();
   void save_before_failure(const state& data);
   bool is_saved() const { return checkpoints_.holds(step_); }
-  void tell_saved(const std::string& why, const std::string& how_to_resume);
+  void tell_saved(const std::string& why, const std::string& and_then);
+  void tell_last_save();
   void check_losses();
   bool is_stopped() const { return ending_ != 0; }
   bool train_epoch();
@@ -220,7 +221,7 @@ void trainer::save(const state& data) {
   if (group_.is_first()) learner_->save(c);
   checkpoints_.begin_save(std::move(c));
   if (was_asked || is_stopped() || batches_->one_failed()) finish_save();
-  if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "training continues");
+  if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "; training continues");
 }
 
 void trainer::finish_save() {
@@ -262,13 +263,21 @@ void trainer::save_before_failure(const state& data) {
     log_notice(fmt::format("the state could not be saved: {}", f.what()));
     return;
   }
-  tell_saved("the data failed", "--resume auto continues from there");
+  tell_saved("the data failed", "; --resume auto continues from there");
 }
 
-void trainer::tell_saved(const std::string& why, const std::string& how_to_resume) {
+void trainer::tell_saved(const std::string& why, const std::string& and_then) {
   if (!group_.is_first()) return;
-  report_.note("", fmt::format("{}: step {} is saved in {}; {}", why, step_,
-                               printable(checkpoints_.newest()), how_to_resume));
+  report_.note("", fmt::format("{}: step {} is saved in {}{}", why, step_,
+                               printable(checkpoints_.newest()), and_then));
+}
+
+void trainer::tell_last_save() {
+  if (step_ == first_step_) return;
+  if (!is_stopped()) return is_saved() ? tell_saved("done", "") : void();
+  const std::string why = fmt::format("stopped by SIG{}", sigabbrev_np(ending_));
+  if (is_saved()) return tell_saved(why, "; --resume auto continues from there");
+  if (group_.is_first()) report_.note("", why + "; nothing is saved without --checkpoint-dir");
 }
 
 void trainer::train_step(host_batch b) {
@@ -394,7 +403,7 @@ void trainer::validate() {
   try {
     figures = run_validation(options_, run_.found, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
-    if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
+    if (is_saved()) tell_saved("the validation failed", "; --resume auto begins with it");
     throw;
   }
   if (!figures) {
@@ -462,6 +471,7 @@ int trainer::run() {
   check_losses();
   if (is_over() && control_.training_ends) control_.training_ends();
   report_end(seconds, samples_ - samples_before);
+  tell_last_save();
   profile_.end();
   report_.check_written();
   return ending_;

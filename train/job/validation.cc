@@ -13,6 +13,16 @@
 #include "train/ranks/totals.h"
 
 namespace millrace {
+namespace {
+
+error no_image(const ledger& counts) {
+  const std::string first = counts.first_skipped.empty() ? "" : counts.first_skipped.front();
+  return error(errc::no_samples, fmt::format("no image is left: {}{}", counts.summary(),
+                                             first.empty() ? "" : "; the first: " + first))
+      .hint("repair the data, or leave --val-shards out");
+}
+
+}  // namespace
 
 std::string json_of(const validation_figures& v, std::int64_t epoch, std::int64_t step) {
   auto skipped = nlohmann::json::object();
@@ -74,13 +84,15 @@ std::optional<validation_figures> run_validation(const train_options& options,
   const auto all = sums.cpu();
   const auto* sum = all.data_ptr<double>();
   if (sum[3] == 0) check_failed(false);
-  const double n = std::max(sum[3], 1.0);
+  const ledger counts = sum_over_ranks(is_reading ? data.counts() : ledger(), group);
+  if (sum[3] == 0) throw failure(of_validation(no_image(counts)));
+  const double n = sum[3];
   return validation_figures{.loss = sum[0] / n,
                             .top1 = sum[1] / n,
                             .top5 = sum[2] / n,
                             .images = sum[3],
                             .seconds = seconds_since(start),
-                            .counts = sum_over_ranks(is_reading ? data.counts() : ledger(), group)};
+                            .counts = counts};
 }
 
 }  // namespace millrace

@@ -27,7 +27,7 @@ bool is_regular(int file) {
 // Locks the file until the process ends. Pipes and devices may have several writers.
 void lock_it(int file, const std::string& path) {
   if (!is_regular(file) || flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  throw failure(error(errc::usage, "another run writes its metrics here")
+  throw failure(error(errc::io_failed, "another run writes its metrics here")
                     .at(path)
                     .hint("wait until it ends, or use another file for --metrics"));
 }
