@@ -283,7 +283,9 @@ TEST_F(Embedding, OneCallOfALoaderAtATime) {
 
 // Two that ask each other would wait for ever.
 TEST_F(Embedding, FiguresOfALoaderOfAnotherThreadAreRefusedOnAnIoThread) {
-  engine two({.io_threads = 2, .cpu_threads = 1});
+  auto how = with_memory_store(store_);
+  how.io_threads = 2;
+  engine two(how);
   auto first = two.run(interleaved(head()));
   std::optional<error> why;
   auto second = two.run(interleaved(head()) | map([&](sample s) {

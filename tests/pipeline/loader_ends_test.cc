@@ -83,7 +83,8 @@ TEST_F(LoaderEnds, BeforeAStopIsCalled) {
     std::optional<loader<sample>> other(eng_.run(interleaved(head())));
     std::promise<void> stopped;
     std::atomic<bool> is_closing = false;
-    auto data = eng_.run(interleaved(head()) | map([&, is_first = true](sample s) mutable {
+    bool is_first = true;
+    auto data = eng_.run(interleaved(head()) | map([&](sample s) {
                            if (!std::exchange(is_first, false)) return s;
                            other->stop();
                            stopped.set_value();
