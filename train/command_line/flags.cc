@@ -76,11 +76,11 @@ CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
   const auto check = [=](const std::string& text) -> std::string {
     const std::string range = range_text(least, most);
     const auto value = parsed_number<double>(text);
-    if (!value || std::isnan(*value) || (is_whole && !parsed_number<std::int64_t>(text))) {
+    if (!value || !std::isfinite(*value) || (is_whole && !parsed_number<std::int64_t>(text))) {
       return fmt::format("'{}' is not a {}; use {}", text, is_whole ? "whole number" : "number",
                          range);
     }
-    if (*value < least || std::isinf(*value)) return fmt::format("{} is not {}", text, range);
+    if (*value < least) return fmt::format("{} is not {}", text, range);
     if (*value > most) return fmt::format("{} is not {} to {}", text, least, most);
     return {};
   };
