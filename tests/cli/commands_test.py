@@ -85,6 +85,17 @@ class Table(CommandTest):
                 done, _ = self.run_it([*command.split(), "--jsn"])
                 self.assertIn(b"did you mean --json?", done.stderr)
 
+    def test_an_empty_value_is_no_value(self):
+        """As of "$UNSET" in a script: the option would be switched off in silence, or take the next word."""
+        for command, said in COMMANDS.items():
+            tried = [(o["name"].split(",")[-1], o["takes"]) for o in said["options"] if o["takes"]]
+            for name, words in [*((o, [o, ""]) for o, _ in tried), *((f"{o}=", [f"{o}="]) for o, _ in tried if o.startswith("--")),
+                                *((a["name"], [""]) for a in said["arguments"])]:
+                with self.subTest(command=command, of=name):
+                    done, _ = self.run_it([*command.split(), *words])
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertRegex(done.stderr.decode(), f"{name}.*(is empty|has no value|'' is not|required|not in)")
+
     def test_missing_file(self):
         for command in reading():
             with self.subTest(command):

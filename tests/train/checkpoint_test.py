@@ -194,12 +194,12 @@ class TwoRuns(CheckpointTest):
         self.addCleanup(first.kill)
         harness.wait_until(lambda: training.taken(metrics) > 2 or first.poll() is not None)
         for more in (["--resume", "auto"], ["--overwrite"]):
-            self.train("--max-steps", 1, *more, code=2)
+            self.train("--max-steps", 1, *more, code=4)
             self.assertIn(f"another run writes its checkpoints here (process {first.pid} of host ", self.stderr)
             self.assertEqual([n for n in self.kept() if n.startswith("set-aside")], [])
             done = training.train("--shards", self.shards, "--checkpoint-dir", self.folder / "other", "--metrics", metrics,
                                   "--max-steps", 1, *more)
-            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.returncode, 4, done.stderr)
             self.assertIn("another run writes its metrics here", done.stderr)
         before = training.taken(metrics)
         harness.wait_until(lambda: training.taken(metrics) > before or first.poll() is not None)

@@ -31,6 +31,12 @@ def numeric():
     return ends
 
 
+def with_values():
+    """Options that take one, of the help."""
+    text = harness.run("millrace-train", "--help").stdout
+    return [name for name, unit in re.findall(r"^\s+(--[a-z0-9-]+) ([A-Z][^ ]*)", text, re.M)]
+
+
 class Extremes(WithShards):
     train_counts = (2, 40)
     val_counts = (1, 10)
@@ -57,6 +63,17 @@ class Extremes(WithShards):
                     done = self.run_of(*WITH.get(name, []), name, value)
                     if done.returncode == 2 and "is not" in done.stderr:
                         self.assertIn(name, done.stderr)
+
+    def test_an_empty_value_is_no_value(self):
+        """As of "$UNSET" in a script: the option would be switched off in silence, or take the next word."""
+        names = with_values()
+        self.assertGreater(len(names), 60, names)
+        for name in names:
+            for words in [name, ""], [f"{name}="]:
+                with self.subTest(words):
+                    done = self.run_of(*words)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertRegex(done.stderr, f"{name}.*(is empty|has no value|'' is not)")
 
     def test_lists_of_numbers_at_their_ends(self):
         for words in (["--step-epochs", "0,1e308"], ["--optimizer", "adamw", "--betas", "0,0.9999999"],

@@ -77,6 +77,25 @@ class Validation(ToldTest):
         self.assertIn(f"of {all_of_them - bad} images", job.texts[0])
         self.assertIn(f"skipped {bad} (bad_label {bad})", job.texts[0])
 
+    def test_no_image_is_an_error(self):
+        bad = self.folder / "bad.tar"
+        with tarfile.open(bad, "w") as tar:
+            for name, content in ("0.jpg", b"no image"), ("0.cls", b"0"):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        few = ["--on-error", "skip", "--max-steps", 2]
+        self.train("--val-shards", bad, *few, code=1)
+        self.assertIn("no_samples: validation: no image is left: delivered 0, skipped 1 (bad_image 1)", self.stderr)
+        job = Job(2, lambda r: [], ["--shards", self.shards, "--val-shards", bad, "--val-shards", bad, *few])
+        self.assertEqual(job.wait(), [1, 1], job.texts)
+        empty = self.folder / "empty.tar"
+        with tarfile.open(empty, "w"):
+            pass
+        self.train("--val-shards", empty, "--metrics", self.metrics, code=1)
+        self.assertIn("no_samples: validation: no sample is in the shard", self.stderr)
+        self.assertEqual(lines(self.metrics), [], "it trained")
+
     def test_a_failure_says_that_it_is_of_the_validation_and_where_the_step_is_saved(self):
         bad = self.folder / "val-cut.tar"
         bad.write_bytes((self.data / "val-000000.tar").read_bytes()[:20_000])
@@ -93,6 +112,21 @@ class Validation(ToldTest):
 
 
 class Ends(ToldTest):
+    def test_where_the_last_step_is_saved_is_told(self):
+        checkpoints = self.folder / "c"
+        self.train("--max-steps", 3, "--checkpoint-dir", checkpoints)
+        self.assertIn(f"\ndone: step 3 is saved in {checkpoints}/step-0000000003\n", self.stderr)
+        for more, told in (["--checkpoint-dir", checkpoints, "--resume", "auto"], "is saved in .*/step-[0-9]*; --resume auto continues"), \
+                          ([], "nothing is saved without --checkpoint-dir"):
+            process = training.start("--shards", self.shards, "--epochs", 100000, "--metrics", self.metrics, *more)
+            self.addCleanup(process.kill)
+            harness.wait_until(lambda: training.taken(self.metrics) > 4 or process.poll() is not None)
+            process.terminate()
+            said = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 143, said)
+            self.assertRegex(said, f"\nstopped by SIGTERM[:;] .*{told}")
+            self.metrics.unlink()
+
     def test_the_last_loss_is_of_the_last_step(self):
         run = ["--epochs", 1, "--shuffle", 50]
         self.train(*run, "--log-every", 1000)
