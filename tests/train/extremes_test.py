@@ -34,7 +34,7 @@ def numeric():
 def with_values():
     """Options that take one, of the help."""
     text = harness.run("millrace-train", "--help").stdout
-    return [name for name, unit in re.findall(r"^\s+(--[a-z0-9-]+) ([A-Z][^ ]*)", text, re.M)]
+    return [name for name, unit in re.findall(r"^\s+(--[a-z0-9-]+) ([A-Z][^ a-z]*)(?: |:|$)", text, re.M)]
 
 
 class Extremes(WithShards):

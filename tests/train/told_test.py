@@ -1,5 +1,6 @@
 """What a run tells of its samples, steps and failures: on stderr, in its metrics, and by --json."""
 
+import io
 import json
 import pathlib
 import shutil
