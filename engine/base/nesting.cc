@@ -68,6 +68,7 @@ class cbor_walk {
     }
     const auto value = number(additional);
     if (!value) return false;
+    if (major == 1 && *value >> 63 != 0) return false;  // -1 - value
     if (is_string) {
       if (*value > text_.size() - at_) return false;
       at_ += static_cast<std::size_t>(*value);

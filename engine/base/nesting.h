@@ -24,8 +24,9 @@ bool nests_deeper(std::string_view json, int most = deepest_nesting);
 std::optional<std::string> why_not_parsed(std::string_view json);
 
 // Whether a CBOR item (RFC 8949) is bounded: nothing deeper than `most`, no count above the number
-// of bytes, and strings of indefinite length made only of definite ones. Accepts any bytes; false
-// if they end within an item.
+// of bytes, strings of indefinite length made only of definite ones, and no integer below -2^63,
+// which parsers of 64 bits would take for another one. Accepts any bytes; false if they end within
+// an item.
 bool is_bounded_cbor(std::string_view cbor, int most = deepest_nesting);
 
 }  // namespace millrace

@@ -202,7 +202,9 @@ result<value> as_json(std::string_view text, nlohmann::json::input_format_t form
   json_bounds bounds(text.size());
   // The library recurses for each part of a CBOR string, without reporting an event.
   if (format == input::cbor && !is_bounded_cbor(text)) {
-    return bad_field(fmt::format("not {}, or nested deeper than {} levels", what, deepest_nesting));
+    return bad_field(
+        fmt::format("not {}, or nested deeper than {} levels, or with an integer below -2^63", what,
+                    deepest_nesting));
   }
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &bounds, format)) {
     if (!bounds.is_too_deep()) return bad_field(fmt::format("not {}", what));

@@ -5,6 +5,8 @@
 #include <millrace/sample.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -97,9 +99,54 @@ nb::object packed_value(const std::string& extension, const nb::bytes& content) 
   return out.take();
 }
 
+// An upper bound of the memory that the value of a JSON text takes, in bytes, by the marks of the
+// text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The figures
+// are those of the engine (json_bounds in pipeline/samples/fields.cc).
+std::uint64_t json_needs(std::string_view text) {
+  constexpr std::uint64_t value_bytes = 246;
+  constexpr std::uint64_t string_bytes = 64;
+  constexpr std::uint64_t key_bytes = 152;
+  std::uint64_t needed = 0;
+  bool in_scalar = false;
+  bool after_string = false;  // which a ':' makes a key: a value follows it
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char mark = text[at];
+    const bool is_space = mark == ' ' || mark == '\n' || mark == '\t' || mark == '\r';
+    if (mark == '"') {
+      const std::size_t begin = ++at;
+      while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+      needed += value_bytes + string_bytes + 4 * (std::min(at, text.size()) - begin);
+    } else if (mark == ':' && after_string) {
+      needed -= value_bytes + string_bytes - key_bytes;
+    } else if (mark == '[' || mark == '{') {
+      needed += value_bytes + string_bytes;
+    }
+    after_string = mark == '"' || (after_string && is_space);
+    const bool was_in_scalar = in_scalar;
+    in_scalar = !is_space && std::string_view("\"[]{}:,").find(mark) == std::string_view::npos;
+    if (in_scalar && !was_in_scalar) needed += value_bytes;
+  }
+  return needed;
+}
+
+// Throws `failure` (too_large) if the value of a JSON text takes more memory than any field may.
+void check_json(const nb::bytes& content) {
+  constexpr std::uint64_t most = std::uint64_t{512} << 20;  // as of the engine without a budget
+  const std::uint64_t needed =
+      json_needs({static_cast<const char*>(content.data()), content.size()});
+  if (needed <= most) return;
+  throw failure(error(errc::too_large,
+                      fmt::format("decoding needs {} MiB of memory, and at most {} MiB are allowed "
+                                  "for it",
+                                  (needed >> 20) + 1, most >> 20))
+                    .hint("write it as several samples or fields")
+                    .skippable());
+}
+
 }  // namespace
 
 void bind_packed_fields(nb::module_& to) {
+  to.def("check_json", &check_json, nb::arg("content"));
   to.def("packed_value", &packed_value, nb::arg("extension"), nb::arg("content"));
 }
 

@@ -131,5 +131,21 @@ TEST(Nesting, UpToTheBoundThereIsNoError) {
   }
 }
 
+TEST(Nesting, IntegersOfCborThatJsonTreesLackAreNoOtherIntegers) {
+  using namespace std::string_literals;
+  const std::string least = "\x3b\x7f" + std::string(7, '\xff');
+  EXPECT_EQ(std::get<json_text>(field_of("cbor", least).value()).text, "-9223372036854775808");
+  for (const std::string& below :
+       {"\x3b\x80"s + std::string(7, '\0'), "\x3b"s + std::string(8, '\xff')}) {
+    for (const std::string& around : {""s, "\x81"s, "\xa1\x61n"s, "\xc1"s}) {
+      const auto refused = field_of("cbor", around + below);
+      ASSERT_FALSE(refused) << around.size();
+      EXPECT_EQ(refused.error().kind(), errc::bad_field);
+      EXPECT_NE(refused.error().what().find("an integer below -2^63"), std::string::npos);
+    }
+  }
+  EXPECT_TRUE(field_of("cbor", "\x1b"s + std::string(8, '\xff')));  // 2^64 - 1
+}
+
 }  // namespace
 }  // namespace millrace
