@@ -16,7 +16,7 @@ def dtype_name(dtype: Any) -> str:
     """The name of a type of torch or numpy, or of a name."""
     name = getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise errors.usage(f"dtype={dtype!r}", f"give one of {', '.join(DTYPES)}")
+        raise errors.usage(f"dtype={errors.shown(dtype)}", f"give one of {', '.join(DTYPES)}")
     return name
 
 
@@ -27,9 +27,9 @@ def device_name(device: Any, uses_torch: bool) -> Optional[str]:
         return None
     kind, _, number = name.partition(":")
     if kind != "cuda" or not (number == "" or number.isdecimal()):
-        raise errors.usage(f"device={device!r}", "give 'cuda', 'cuda:N' or None")
+        raise errors.usage(f"device={errors.shown(device)}", "give 'cuda', 'cuda:N' or None")
     if not uses_torch:
-        raise errors.usage(f"device={device!r} with numpy", "leave out output='numpy'")
+        raise errors.usage(f"device={errors.shown(device)} with numpy", "leave out output='numpy'")
     return name
 
 

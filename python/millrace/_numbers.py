@@ -31,7 +31,7 @@ def whole(name: str, value: Any, least: Optional[int] = None, most: Optional[int
     try:
         number = operator.index(value)
     except TypeError:
-        raise errors.usage(f"{name} is {value!r}", range_of) from None
+        raise errors.usage(f"{name} is {errors.shown(value)}", range_of) from None
     if isinstance(value, bool) or not lowest <= number <= highest:
         shown = value if abs(number) < 2**128 else f"a number of {number.bit_length()} bits"
         raise errors.usage(f"{name} is {shown}", range_of)
@@ -50,18 +50,18 @@ def text(name: str, value: Any, otherwise: str = "give a text") -> str:
         otherwise: what to do, for the error.
     """
     if not isinstance(value, str):
-        raise errors.usage(f"{name} is {value!r}", otherwise)
+        raise errors.usage(f"{name} is {errors.shown(value)}", otherwise)
     try:
         value.encode(errors="surrogateescape")
     except UnicodeEncodeError as why:
-        raise errors.usage(f"{name} is {value!r}, which has half a character at {why.start}", otherwise) from None
+        raise errors.usage(f"{name} is {errors.shown(value)}, which has half a character at {why.start}", otherwise) from None
     return value
 
 
 def path(name: str, value: Any) -> str:
     """A path or URL as a text. Refuses others, naming the argument."""
     if not isinstance(value, (str, os.PathLike)):
-        raise errors.usage(f"{name} is {value!r}", "give a path or URL")
+        raise errors.usage(f"{name} is {errors.shown(value)}", "give a path or URL")
     return text(name, os.fsdecode(value), "give a path or URL")
 
 
@@ -70,7 +70,7 @@ def utf8(name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as why:
-        raise errors.usage(f"{name} is {value!r}, which is not UTF-8 at {why.start}", "use names in UTF-8 there") from None
+        raise errors.usage(f"{name} is {errors.shown(value)}, which is not UTF-8 at {why.start}", "use names in UTF-8 there") from None
     return value
 
 
@@ -83,14 +83,14 @@ def one_of(name: str, value: Any, names: tuple[str, ...]) -> str:
     """One of these texts. Refuses others, naming the argument: also arrays, which do not compare to one truth."""
     if not isinstance(value, str) or value not in names:
         shown = [repr(n) for n in names]
-        raise errors.usage(f"{name} is {value!r}", f"give {', '.join(shown[:-1])} or {shown[-1]}")
+        raise errors.usage(f"{name} is {errors.shown(value)}", f"give {', '.join(shown[:-1])} or {shown[-1]}")
     return value
 
 
 def share(name: str, value: Any, most: float) -> float:
     """A number from 0 on. Refuses others, naming the argument and its range."""
     if not isinstance(value, numbers.Real) or not 0 <= value <= most:
-        raise errors.usage(f"{name} is {f'{value:g}' if isinstance(value, float) else repr(value)}", f"{name} takes 0 to {most:g}")
+        raise errors.usage(f"{name} is {f'{value:g}' if isinstance(value, float) else errors.shown(value)}", f"{name} takes 0 to {most:g}")
     return float(value)
 
 
@@ -101,5 +101,5 @@ def flag(name: str, value: Any) -> bool:
     except Exception:  # of an array, which does not compare to one truth
         is_flag = False
     if not is_flag:
-        raise errors.usage(f"{name} is {value!r}", "give True or False")
+        raise errors.usage(f"{name} is {errors.shown(value)}", "give True or False")
     return bool(value)

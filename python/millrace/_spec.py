@@ -79,11 +79,11 @@ def names(shards: Shards) -> list[str]:
     if isinstance(shards, (set, frozenset)):
         raise errors.usage("shards is a set, whose order differs from process to process", "give a list: sorted(shards)")
     if isinstance(shards, (bytes, Mapping)) or not isinstance(shards, Iterable):
-        raise errors.usage(f"shards is {shards!r}", _SHARDS)
+        raise errors.usage(f"shards is {errors.shown(shards)}", _SHARDS)
     out = []
     for one in shards:
         if not isinstance(one, (str, os.PathLike)):
-            raise errors.usage(f"{one!r} among the shards", _SHARDS)
+            raise errors.usage(f"{errors.shown(one)} among the shards", _SHARDS)
         out.append(path("one of the shards", one))
     if not out:
         raise errors.usage("an empty list of shards", _SHARDS)
@@ -108,8 +108,7 @@ def content_of(name: str) -> bytes:
 
 def described(shards: list[str]) -> str:
     """The shards, for a repr(), without secrets."""
-    first = shards[0]
-    shown = repr("pipe:..." if first.lower().startswith("pipe:") else errors.redacted(first))
+    shown = errors.shown(shards[0])
     return shown if len(shards) == 1 else f"{shown} and {len(shards) - 1} more"
 
 
@@ -125,7 +124,7 @@ def byte_count(name: str, size: Union[int, str, None]) -> int:
         try:
             number = _core.parse_bytes(encodable(size))
         except errors.Error as why:
-            raise errors.usage(f"{name} is {size!r}", why.hint or f"give {instead}a whole number of bytes") from None
+            raise errors.usage(f"{name} is {errors.shown(size)}", why.hint or f"give {instead}a whole number of bytes") from None
     return whole(name, number, instead=instead)
 
 

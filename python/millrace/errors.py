@@ -154,17 +154,18 @@ def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "",
 
 
 def redacted(url: str) -> str:
-    """A URL without user, password, query and fragment; a path as it is."""
-    scheme, slashes, rest = url.partition("://")
-    if not slashes:
-        return url
-    host = re.split("[/?#]", rest, maxsplit=1)[0]
-    if "@" not in host and "@" in rest and not re.fullmatch(r"[^:]*(:\d*)?", host):  # the password has one of these characters
-        user = rest.rindex("@") + 1
-        host = rest[:user] + re.split("[/?#]", rest[user:], maxsplit=1)[0]
-    path = rest[len(host):]
-    plain = re.split("[?#]", path, maxsplit=1)[0]
-    return scheme + slashes + host.rpartition("@")[2] + plain + ("?..." if plain != path else "")
+    """A text that names URLs, without their users, passwords, queries and fragments, and of commands the program alone. A path as it is."""
+    from . import _core  # which imports this module
+    return _core.redacted(url.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+
+def shown(value: object) -> str:
+    """A value as a message has it: a name or URL without its secrets, and of what may hold some its type alone."""
+    if isinstance(value, (str, os.PathLike)):
+        return repr(redacted(os.fsdecode(value)))
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    return f"a {type(value).__name__}"
 
 
 def from_os(why: OSError, path: str) -> Error:

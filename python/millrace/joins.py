@@ -51,12 +51,12 @@ class Join:
         self._added: dict[str, None] = {}  # the fields of the table, once it is read
         name = self.companion
         if isinstance(name, str) and "{}" not in name and ending_of(name) is None:
-            raise errors.usage(f"join({errors.redacted(name)!r})", "name shards with {} for the name of the main shard, "
+            raise errors.usage(f"join({errors.shown(name)})", "name shards with {} for the name of the main shard, "
                                f"'captions/{{}}.tar', or a table: {', '.join(ENDINGS)}")
         if isinstance(name, str) and not self.is_table():
             utf8("companion", name)
         if not self.is_table() and on != "key":
-            raise errors.usage(f"join({errors.redacted(str(name))!r}, on={on!r})",
+            raise errors.usage(f"join({errors.shown(name)}, on={on!r})",
                                "shards are joined by the key of samples: leave out `on`")
 
     def is_table(self) -> bool:
@@ -147,5 +147,5 @@ def joins_of(joins: Union[None, Companion, Join, Iterable[Union[str, Join]]]) ->
     if isinstance(joins, (str, os.PathLike, Mapping)):
         return [Join(joins)]
     if isinstance(joins, bytes) or not isinstance(joins, Iterable):
-        raise errors.usage(f"join is {joins!r}", "give 'captions/{}.tar', mr.Join(...), or a list of these")
+        raise errors.usage(f"join is {errors.shown(joins)}", "give 'captions/{}.tar', mr.Join(...), or a list of these")
     return [j if isinstance(j, Join) else Join(j) for j in joins]

@@ -27,7 +27,8 @@ class PlanLoader(Loader[Any]):
         super().__init__()
         version = getattr(plan, "_millrace_version", None)
         if not isinstance(version, str) or isinstance(plan, type):
-            raise errors.usage(f"{plan!r} is not a plan", "give an object of a class that bind_plan() of <millrace/python.h> has made")
+            raise errors.usage(f"{errors.shown(plan)} is not a plan",
+                               "give an object of a class that bind_plan() of <millrace/python.h> has made")
         if version.split(".")[:2] != _core.version.split(".")[:2]:
             raise errors.usage(f"{type(plan).__module__}.{type(plan).__qualname__} was compiled with millrace {version}, and this is "
                                f"millrace {_core.version}", "compile it with the headers of this version")

@@ -96,7 +96,7 @@ def decode_field(extension: str, content: bytes) -> Any:
 
     Raises BadFieldError for what is not what its extension says, and TooLargeError."""
     if not isinstance(extension, str) or not isinstance(content, bytes):
-        raise errors.usage(f"decode_field({extension!r}, a {type(content).__name__})", "give an extension and its bytes")
+        raise errors.usage(f"decode_field({errors.shown(extension)}, a {type(content).__name__})", "give an extension and its bytes")
     return value_of(extension, content)
 
 

@@ -61,7 +61,7 @@ def default_decoder(sample: Sample, format: str = "PIL", gz_update_key: bool = F
         gz_update_key: a field ".txt.gz" becomes ".txt".
     """
     if format.lower() not in ("pil", "numpy"):
-        raise errors.usage(f"the format {format!r}", "give 'PIL' or 'numpy'")
+        raise errors.usage(f"the format {errors.shown(format)}", "give 'PIL' or 'numpy'")
     made = {}
     for name, value in sample.items():
         if name.startswith("__"):

@@ -149,6 +149,10 @@ NB_MODULE(_core, m) {
   p::bind_packed_fields(m);
   p::bind_indexed(m);
   p::bind_writer(m);
+  m.def("redacted", [](const nb::bytes& text) {
+    const std::string shown = millrace::redacted({text.c_str(), text.size()});
+    return nb::bytes(shown.data(), shown.size());
+  });
   m.def("job_place", &p::place);
   m.def("check_epoch", [](const std::string& name) { static_cast<void>(p::mode_of(name)); });
   m.def("merged", &p::merged_text);

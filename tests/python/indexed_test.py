@@ -138,7 +138,7 @@ class Tools(Case):
                  "cache is 5": lambda: mr.IndexedDataset("train.json", cache=5), "cache is 6": lambda: mr.samples(URLS, cache=6),
                  "report is 5": lambda: mr.samples(URLS, on_error=mr.skip(report=5)),
                  "shards is a set, whose order .*; give a list: sorted": lambda: mr.samples({"train-000000.tar"}),
-                 "shards is {'a'": lambda: mr.samples({"a": 1}),
+                 "shards is a dict; give a path": lambda: mr.samples({"a": 1}),
                  "'cls', a str.; give an extension and its bytes": lambda: mr.decode_field("cls", "7")}
         for said, call in wrong.items():
             with self.assertRaisesRegex(mr.UsageError, said):

@@ -55,9 +55,13 @@ def _closing(text: str, at: int) -> tuple[int, list[int]]:
     return -1, commas
 
 
-def braces(text: str) -> list[str]:
-    """The names of a text with "{000..123}" and "{a,b}"."""
-    at = 0
+def braces(text: str, of: str = "") -> list[str]:
+    """The names of a text with "{000..123}" and "{a,b}".
+
+    Args:
+        of: the name of which it is a part; empty: it is the whole one.
+    """
+    at, of = 0, of or text
     while at < len(text):
         if text[at] == "\\":
             at += 2
@@ -65,16 +69,16 @@ def braces(text: str) -> list[str]:
         if text[at] == "{":
             end, commas = _closing(text, at)
             if end < 0:
-                raise errors.usage(f"a brace that is not closed in '{text}'", "close it, or write \\{ for one in a name")
+                raise errors.usage(f"a brace that is not closed in {errors.shown(of)}", "close it, or write \\{ for one in a name")
             ends = [at, *commas, end]
             parts = _range(text[at + 1:end]) if not commas else [
-                one for a, b in zip(ends, ends[1:]) for one in braces(text[a + 1:b])]
+                one for a, b in zip(ends, ends[1:]) for one in braces(text[a + 1:b], of)]
             if parts is not None:
-                tails = braces(text[end + 1:])
+                tails = braces(text[end + 1:], of)
                 head = re.sub(r"\\(.)", r"\1", text[:at])
                 return [head + part + tail for part in parts for tail in tails]
-            inner = braces(text[at + 1:end])
-            tails = braces(text[end + 1:])
+            inner = braces(text[at + 1:end], of)
+            tails = braces(text[end + 1:], of)
             head = re.sub(r"\\(.)", r"\1", text[:at])
             return [f"{head}{{{part}}}{tail}" for part in inner for tail in tails]
         at += 1
@@ -85,7 +89,7 @@ def _variables(text: str) -> str:
     def of(found: "re.Match[str]") -> str:
         name = "WDS_" + found[1]
         if name not in os.environ:
-            raise errors.usage(f"${{{found[1]}}} in '{text}'", f"set {name}")
+            raise errors.usage(f"${{{found[1]}}} in {errors.shown(text)}", f"set {name}")
         return os.environ[name]
     for _ in range(10):
         text, before = re.sub(r"\$\{(\w+)\}", of, text), text

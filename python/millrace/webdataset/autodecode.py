@@ -64,7 +64,7 @@ class ImageHandler:
 
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
         if imagespec not in imagespecs:
-            raise errors.usage(f"decode('{imagespec}')", f"give one of {', '.join(imagespecs)}")
+            raise errors.usage(f"decode({errors.shown(imagespec)})", f"give one of {', '.join(imagespecs)}")
         self.imagespec, self.extensions = imagespec, frozenset(extensions)
 
     def is_native(self) -> bool:

@@ -163,7 +163,7 @@ class DirectoryShardList(Items):
                  mode: str = "resample", select: str = "random", fate: Any = None) -> None:
         del fate
         if not path.endswith("/") or not os.path.isdir(path):
-            raise errors.usage(f"'{path}' is not a folder that ends in '/'", "give a folder, with / at its end")
+            raise errors.usage(f"{errors.shown(path)} is not a folder that ends in '/'", "give a folder, with / at its end")
         if mode not in ("resample", "keep", "unlink") or select not in ("random", "oldest"):
             raise errors.usage(f"mode='{mode}', select='{select}'", "give 'resample', 'keep' or 'unlink'; 'random' or 'oldest'")
         self.path, self.pattern, self.poll, self.timeout, self.mode, self.select = path, pattern, poll, timeout, mode, select
