@@ -6,6 +6,7 @@ import csv
 import fnmatch
 import io
 import json
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, Optional
@@ -112,7 +113,16 @@ def json_of(line: str) -> dict[str, Any]:
     return row
 
 
-_limit = threading.Lock()
+# A handler of a signal may read a table in the middle of a row, and a forked child has no thread that would release it.
+_limit = threading.RLock()
+
+
+def _renew_limit() -> None:
+    global _limit
+    _limit = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_limit)
 
 
 def _next_of(rows: Any, most: int) -> Optional[list[str]]:

@@ -53,12 +53,20 @@ def of_field(key: Any, name: Any, encode: Callable[[], Any]) -> Any:
 _open: "weakref.WeakSet[Closing]" = weakref.WeakSet()
 
 
+def _has_program_failed() -> bool:
+    """Whether an exception that nobody has caught has ended the program. The interpreter leaves its traceback in sys.last_traceback; so does
+    a console for a slip at its prompt, or a runner of tests, which go on: but they have called the outermost function there."""
+    trace = getattr(sys, "last_traceback", None)
+    return trace is not None and trace.tb_frame.f_back is None and not (hasattr(sys, "ps1") or sys.flags.interactive)
+
+
 class Closing:
-    """A writer that is closed for a program which forgot to: when it is collected or when the interpreter ends, with a
-    ResourceWarning. Where an exception has ended the program, a shard that is not complete is left out, which stderr is told: it
+    """A writer that is closed for a program which forgot to: when it is collected or when the interpreter, or the
+    process of multiprocessing, ends, with a ResourceWarning. Where an exception has ended the program, a shard that is not complete is left out, which stderr is told: it
     might replace one that is. In a process that was forked, it is left to the parent."""
 
     _process = 0  # that is to close it; 0: none
+    _is_part = False  # of another writer
     _leaves_out = False  # what is not complete, by _drop()
 
     def close(self) -> Any:
@@ -75,10 +83,17 @@ class Closing:
     def _after_fork_in_child(self) -> None:
         """Lets go of what the parent writes."""
 
+    def _after_fork_in_parent(self) -> None:
+        """Goes on after _before_fork()."""
+
+    def _wait_for_callers(self) -> None:
+        """Refuses further calls, and waits for those of other threads that have no GIL: the end of the interpreter would kill the process."""
+
     def _must_be_closed(self, what: str) -> None:
-        self._what, self._process = what, os.getpid()
+        self._what, self._process = errors.redacted(what), os.getpid()
         _open.add(self)
         remember(self)
+        _end_with_multiprocessing()
 
     def _check_process(self) -> None:
         """Refuses what a forked child would add to its parent's files."""
@@ -96,8 +111,14 @@ class Closing:
             self.close()
 
     def _at_exit(self) -> None:
-        # Set by an exception that nobody has caught, which ends a program that is not interactive.
-        fails = getattr(sys, "last_type", None) is not None and not (hasattr(sys, "ps1") or sys.flags.interactive)
+        if self._is_part:  # which another one ends, perhaps after this
+            return
+        try:
+            self._end(_has_program_failed())
+        finally:
+            self._wait_for_callers()
+
+    def _end(self, fails: bool) -> None:
         if fails and self._leaves_out and self._process == os.getpid():
             print(f"millrace: {type(self).__name__}({self._what!r}) was not closed before the exception: what is not complete is "
                   "left out", file=sys.stderr)
@@ -110,12 +131,36 @@ class Closing:
 
 
 def _of_all(call: "Callable[[Closing], None]") -> None:
+    failed: Optional[BaseException] = None
     for one in list(_open):
-        call(one)
+        try:
+            call(one)
+        except BaseException as why:  # the others need it all the same
+            failed = why
+    if failed is not None:
+        raise failed
 
 
 os.register_at_fork(before=lambda: _of_all(lambda one: one._before_fork()),
+                    after_in_parent=lambda: _of_all(lambda one: one._after_fork_in_parent()),
                     after_in_child=lambda: _of_all(lambda one: one._after_fork_in_child()))
+
+_ended_by_multiprocessing = 0  # the process
+
+
+def _end_with_multiprocessing() -> None:
+    """A process that multiprocessing forks ends without atexit, but calls what it was given here."""
+    global _ended_by_multiprocessing
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None and _ended_by_multiprocessing != os.getpid():
+        _ended_by_multiprocessing = os.getpid()
+        util.Finalize(None, _end_process, exitpriority=0)
+
+
+def _end_process() -> None:
+    failure = sys.exc_info()[1]  # of the process's function, which multiprocessing has not told yet
+    fails = failure is not None and not isinstance(failure, SystemExit)
+    _of_all(lambda one: one._end(fails))
 
 
 class ShardWriter(Closing):
@@ -144,9 +189,10 @@ class ShardWriter(Closing):
 
     def __init__(self, pattern: Union[str, "os.PathLike[str]"], *, max_count: int = 100_000, max_size: int = 3_000_000_000,
                  start_shard: int = 0, overwrite: bool = False) -> None:
-        self._out: Optional[_core.Writer] = _core.Writer(
+        self._native = _core.Writer(
             utf8("pattern", path("pattern", pattern)), whole("max_count", max_count), whole("max_size", max_size),
             whole("start_shard", start_shard), flag("overwrite", overwrite))
+        self._out: Optional[_core.Writer] = self._native  # None: it is closed
         self._written: list[dict[str, Any]] = []
         self._must_be_closed(os.fsdecode(pattern))
 
@@ -193,3 +239,6 @@ class ShardWriter(Closing):
         if out is not None:
             self._written = out.shards()
             out.drop()
+
+    def _wait_for_callers(self) -> None:
+        self._native.end()

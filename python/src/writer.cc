@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -52,13 +54,15 @@ class writer {
           extensions.emplace_back(string_of(extension)),
           std::string_view(static_cast<const char*>(content.data()), content.size()));
     }
-    check_process();
+    check_usable();
+    const caller counted(callers_);
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);
     open().write(key, views);
   }
   nb::list close() {
-    check_process();
+    check_usable();
+    const caller counted(callers_);
     {
       const nb::gil_scoped_release without;
       const std::scoped_lock lock(guard_);
@@ -68,13 +72,24 @@ class writer {
   }
   // Removes the shard that is not complete. In a forked child, leaves it to the parent.
   void drop() {
-    if (getpid() != process_) return;
+    if (getpid() != process_ || has_ended_) return;
+    const caller counted(callers_);
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);
     out_.reset();
   }
+  // Before the interpreter ends, which a thread without the GIL does not survive: refuses further
+  // calls, and waits for those of other threads, up to ten seconds.
+  void end() {
+    has_ended_ = true;
+    if (getpid() != process_) return;
+    const nb::gil_scoped_release without;
+    std::unique_lock lock(callers_.mutex);
+    callers_.left.wait_for(lock, std::chrono::seconds(10), [this] { return callers_.count == 0; });
+  }
   nb::list shards() {
-    if (getpid() != process_) return {};
+    if (getpid() != process_ || has_ended_) return {};
+    const caller counted(callers_);
     std::vector<written_shard> now;
     {
       const nb::gil_scoped_release without;
@@ -85,8 +100,32 @@ class writer {
   }
 
  private:
-  // A thread of the parent may have held the lock when it forked.
-  void check_process() const {
+  struct counted_callers {
+    std::mutex mutex;
+    std::condition_variable left;
+    int count = 0;  // guarded
+  };
+  // Counts a thread that is in a call, from before it releases the GIL until it has it again.
+  struct caller {
+    counted_callers& of;
+    explicit caller(counted_callers& all) : of(all) {
+      const std::scoped_lock lock(of.mutex);
+      ++of.count;
+    }
+    ~caller() {
+      {
+        const std::scoped_lock lock(of.mutex);
+        --of.count;
+      }
+      of.left.notify_all();
+    }
+    caller(const caller&) = delete;
+    caller& operator=(const caller&) = delete;
+  };
+
+  void check_usable() const {
+    if (has_ended_) throw closed();
+    // A thread of the parent may have held the lock when it forked.
     if (getpid() == process_) return;
     throw failure(error(errc::usage,
                         "this writer was made before fork(), and its shards are written by the "
@@ -95,12 +134,17 @@ class writer {
   }
   shard_writer& open() {
     if (out_) return *out_;
-    throw failure(error(errc::usage, "this writer is closed").hint("make a new one"));
+    throw closed();
+  }
+  static failure closed() {
+    return failure(error(errc::usage, "this writer is closed").hint("make a new one"));
   }
 
   const pid_t process_ = getpid();
   std::mutex guard_;                 // taken without the GIL
   std::optional<shard_writer> out_;  // guarded; nullopt after drop()
+  counted_callers callers_;
+  bool has_ended_ = false;  // guarded by the GIL
 };
 
 }  // namespace
@@ -111,7 +155,8 @@ void bind_writer(nb::module_& to) {
       .def("write", &writer::write)
       .def("close", &writer::close)
       .def("drop", &writer::drop)
-      .def("shards", &writer::shards);
+      .def("shards", &writer::shards)
+      .def("end", &writer::end);
 }
 
 }  // namespace millrace::python

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import textwrap
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -84,6 +85,87 @@ class LeftWriters(Case):
             self.assertIn("NameError", told.stderr)
             self.assertEqual([s["__key__"] for s in mr.samples("on-0.tar")], ["k"], told.stderr)
             os.remove("on-0.tar")
+
+    def test_exceptions_of_a_console_do_not_end_the_program(self):
+        slips = {"a console": "code.InteractiveConsole().push('1/0')", "its syntax": "code.InteractiveConsole().push('1 1')",
+                 "a runner": "try:\n    1/0\nexcept Exception as e:\n    sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__",
+                 "a runner in a function": "def test(): 1/0\ndef run():\n    try:\n        test()\n    except Exception as e:\n"
+                 "        sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__.tb_next\nrun()"}
+        for made in "mr.ShardWriter('at-%d.tar', overwrite=True)", "wds.ShardWriter('at-%d.tar')":
+            for name, slip in slips.items():
+                for end, code in ("", 0), ("sys.excepthook = lambda *_: None\nraise ValueError", 1):
+                    if name == "a runner" and not end:
+                        continue  # as if it had ended here
+                    for left in self.folder.glob("at-*"):
+                        left.unlink()
+                    program = f"import code\nimport millrace.webdataset as wds\nout = {made}\n{slip}\nout.write({{'__key__': 'a', 'txt': 'x'}})\n{end}\n"
+                    self.run_program(textwrap.indent(program, " " * 12), code=code)
+                    self.assertEqual((self.folder / "at-0.tar").exists(), not end, (made, name, end))
+
+    def test_an_archive_that_a_write_has_cut_is_not_completed(self):
+        for options in "", ", compress='gz'":
+            self.run_program(f"""
+                import resource
+                import millrace.webdataset as wds
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                out = wds.TarWriter("full.tar", encoder=False{options})
+                most = resource.getrlimit(resource.RLIMIT_FSIZE)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, most[1]))
+                written = 0
+                try:
+                    while True:
+                        out.write({{"__key__": f"{{written}}", "bin": os.urandom(9000)}})
+                        written += 1
+                except OSError as e:
+                    assert not isinstance(e, mr.Error), e
+                resource.setrlimit(resource.RLIMIT_FSIZE, most)
+                for call in lambda: out.write({{"__key__": "z", "bin": b""}}), out.close:
+                    try:
+                        call()
+                        sys.exit("nothing is said")
+                    except mr.IoFailedError as e:
+                        assert "'full.tar' ends in the middle of a file, at a write that failed: " in str(e), e
+                        assert "File too large" in str(e) and "; write the archive anew" in str(e), e
+                out.close()
+                try:
+                    out.write({{"__key__": "z", "bin": b""}})
+                    sys.exit("written after close()")
+                except mr.UsageError as e:
+                    assert "is closed" in str(e), e
+                try:
+                    for s in mr.samples("full.tar", lanes=-1):
+                        pass
+                    sys.exit("taken to be whole")
+                except mr.TruncatedError:
+                    pass
+                """)
+        self.run_program("""
+            import io
+            import millrace.webdataset as wds
+            class Disk(io.BytesIO):
+                is_full = False
+                def write(self, content):
+                    if self.is_full:
+                        raise OSError("no room")
+                    return super().write(content)
+            file = Disk()
+            with wds.TarWriter(file, encoder=False) as out:
+                out.write({"__key__": "a", "bin": b"x" * 30_000})
+                for wrong in {"__key__": "b", "bin": object()}, {"bin": b""}:  # nothing of these is written
+                    try:
+                        out.write(wrong)
+                    except mr.UsageError:
+                        pass
+                out.write({"__key__": "c", "bin": b"x"})
+            open("disk.tar", "wb").write(file.getvalue())
+            assert [s["__key__"] for s in mr.samples("disk.tar", lanes=-1)] == ["a", "c"]
+            try:
+                with wds.TarWriter(file, encoder=False) as out:
+                    file.is_full = True
+                    out.write({"__key__": "a", "bin": b"x" * 30_000})
+            except OSError as e:  # of the write, not of the end
+                assert str(e) == "no room", e
+            """)
 
     def test_a_forked_child_writes_nothing_into_an_archive(self):
         refused = "\n".join(["try:", "    out.write({'__key__': 'big', 'txt': 'x' * 100_000})", "    os._exit(1)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -47,21 +48,25 @@ class _Ahead:
         self._items = items
         self._made: "queue.Queue[_Made]" = queue.Queue(max(1, ahead))
         self._stop = threading.Event()
+        self._process = 0  # that has the thread
         self._thread = threading.Thread(target=_make, args=(items, stage, self._made, self._stop), name="millrace-stages", daemon=True)
 
     def _get(self) -> _Made:
         while True:
             if self._stop.is_set():
                 raise errors.usage("another loop over this loader has begun, or it is closed", "make a WebLoader for each of loops at once")
+            if self._process != os.getpid():  # where the thread may hold the lock of the queue for ever
+                raise errors.usage("the thread of this loop is in the process that was forked", "begin a loop in each process")
             lives = self._thread.is_alive()
             try:
                 return self._made.get(timeout=0.1)
             except queue.Empty:
                 if not lives:
-                    raise errors.usage("the thread of this loop is in the process that was forked", "begin a loop in each process") from None
+                    raise errors.error("internal", "the thread of this loop has ended without a word", hint="begin another loop") from None
 
     def __iter__(self) -> Iterator[Any]:
         if not self._stop.is_set():
+            self._process = os.getpid()
             self._thread.start()  # here: an iterator of which nothing is asked has no thread
         try:
             while True:

@@ -156,8 +156,9 @@ def _check_options(pattern: str, options: dict[str, Any]) -> None:
     unknown = sorted(options.keys() - _AS_WRITTEN.keys())
     if unknown:
         raise errors.no_argument(ShardWriter, unknown[0], _AS_WRITTEN)
-    other = {name: "opener" if name == "opener" else repr(value) for name, value in options.items() if value not in _AS_WRITTEN[name]}
+    other = {name: "opener" if name == "opener" else errors.shown(value) for name, value in options.items() if value not in _AS_WRITTEN[name]}
     shown = ", ".join(f"{name}={'...' if name == 'opener' else value}" for name, value in other.items())
+    pattern = errors.redacted(pattern)
     if other or pattern.endswith(("gz", "bz2", "xz")):
         first = f"'{_name(pattern, 0)}'"
         tar = ", ".join(["stream" if "opener" in other else first, *(f"{k}={v}" for k, v in other.items() if k != "opener")])
@@ -175,7 +176,7 @@ def _name(pattern: str, number: int) -> str:
 
 def _checked(encoder: Any) -> Encoder:
     if encoder is not None and not isinstance(encoder, (bool, dict)) and not callable(encoder):
-        raise errors.usage(f"encoder is {encoder!r}", "give True, False, functions by extension, or a function of the sample")
+        raise errors.usage(f"encoder is {errors.shown(encoder)}", "give True, False, functions by extension, or a function of the sample")
     return encoder  # type: ignore[no-any-return]
 
 
@@ -185,7 +186,20 @@ def _most(name: str, value: Any) -> int:
     return whole(name, value, 1, 2**63 - 1)
 
 
-class ShardWriter(Closing):
+class _Guarded(Closing):
+    """A writer that several threads may use, and a handler of a signal not while its own thread does."""
+
+    def __init__(self) -> None:
+        self._guard = threading.RLock()  # a plain one would make such a handler wait for its own thread
+
+    def _check_usable(self) -> None:
+        self._check_process()
+        if self._guard._is_owned():  # type: ignore[attr-defined]
+            raise errors.usage(f"a handler of a signal uses {type(self).__name__}({self._what!r}) in the middle of a call of it",
+                               "have it set a flag, at which the loop closes the writer")
+
+
+class ShardWriter(_Guarded):
     """Writes samples into shards of the names "train-%06d.tar", which appear when they are complete: the last one with close(), at
     the end of a `with`, or of the program.
 
@@ -206,22 +220,22 @@ class ShardWriter(Closing):
                  post: Optional[Callable[[str], None]] = None, start_shard: int = 0, verbose: int = 1,
                  opener: None = None, encoder: Encoder = True, **others: Any) -> None:
         del verbose
+        super().__init__()
         name = path("pattern", pattern)
         _check_options(name, {"opener": opener, **others})
         self._maxcount, self._maxsize = _most("maxcount", maxcount), _most("maxsize", maxsize)
         self._out = _ShardWriter(name, max_count=self._maxcount, max_size=self._maxsize, start_shard=start_shard, overwrite=True)
         if post is not None and not callable(post):
-            raise errors.usage(f"post is {post!r}", "give a function of the shard's path")
+            raise errors.usage(f"post is {errors.shown(post)}", "give a function of the shard's path")
         self._encoder, self._post, self._posted = _checked(encoder), post, 0
         self._pattern, self._first, self._at = name, start_shard, 0
         self._count, self._size, self._total = 0, 0, 0
-        self._guard = threading.Lock()
         self._must_be_closed(name)
-        self._out._process = 0  # it is closed with this one, which calls `post`
+        self._out._process, self._out._is_part = 0, True  # it is closed with this one, which calls `post`
 
     def write(self, sample: dict[str, Any]) -> None:
         """Writes a dict with "__key__" and fields."""
-        self._check_process()
+        self._check_usable()
         fields = _fields(sample, self._encoder)
         with self._guard:
             ends_shard = self._count >= self._maxcount or self._size >= self._maxsize
@@ -278,7 +292,7 @@ class ShardWriter(Closing):
 
     def close(self) -> None:
         """Completes the last shard."""
-        self._check_process()
+        self._check_usable()
         self._process = 0
         try:
             self._out.close()
@@ -298,12 +312,33 @@ class ShardWriter(Closing):
         self._process = 0
         self._out._drop()
 
+    def _wait_for_callers(self) -> None:
+        self._out._wait_for_callers()
+
 
 _INSTEAD = {"next_stream": "`with wds.TarWriter('train-000000.tar') as out:` for each shard, or give maxcount", "finish": "close()",
             "tarstream": "`with wds.TarWriter('train-000000.tar') as out:` for each shard"}
 
 
-class TarWriter(Closing):
+class _File:
+    """A file, or the pipe of a command, of a writer's own. It keeps nothing in memory: a forked child would write that as well."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> int:
+        """All of it."""
+        left = memoryview(content)
+        while left:
+            left = left[os.write(self._file.fileno(), left):]
+        return len(content)
+
+    def close(self) -> None:
+        """Closes it."""
+        self._file.close()
+
+
+class TarWriter(_Guarded):
     """Writes samples into one tar archive. What its format has no room for, such as a name of more than 100 bytes without a "/",
     is written in the pax format, as readers have it.
 
@@ -319,45 +354,64 @@ class TarWriter(Closing):
     def __init__(self, fileobj: Union[str, "os.PathLike[str]", IO[bytes]], user: str = "bigdata", group: str = "bigdata",
                  mode: int = 0o444, compress: Union[bool, str, None] = None, encoder: Encoder = True, keep_meta: bool = False,
                  mtime: Optional[float] = 0, format: Any = None) -> None:
-        name = os.fspath(fileobj) if isinstance(fileobj, (str, os.PathLike)) else ""
+        super().__init__()
+        name = path("fileobj", fileobj) if isinstance(fileobj, (str, os.PathLike)) else ""
         self._encoder = _checked(encoder)
         packed = next((k for k in ("gz", "bz2", "xz") if name.endswith(k)), "") if compress is None else compress
         kind = {True: "gz", False: ""}.get(packed, packed)  # type: ignore[call-overload]
         if kind not in ("", "gz", "bz2", "xz"):
-            raise errors.usage(f"compress is {compress!r}", "give True, False, 'gz', 'bz2' or 'xz'")
+            raise errors.usage(f"compress is {errors.shown(compress)}", "give True, False, 'gz', 'bz2' or 'xz'")
         form = getattr(tarfile, format, format) if isinstance(format, str) else format
         if form not in (None, tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-            raise errors.usage(f"format is {format!r}", "give one of tarfile, such as tarfile.PAX_FORMAT")
-        self._own: Optional[IO[bytes]] = None
+            raise errors.usage(f"format is {errors.shown(format)}", "give one of tarfile, such as tarfile.PAX_FORMAT")
+        self._own: Optional[_File] = None
+        self._of_program: Optional[IO[bytes]] = None if name else fileobj  # type: ignore[assignment]
         self._command: "Optional[subprocess.Popen[bytes]]" = None
-        if name.startswith("pipe:"):
+        if name[:5].lower() == "pipe:":
             if os.environ.get("MILLRACE_ALLOW_PIPE") != "1":
-                raise errors.error("not_allowed", f"'{name}' runs a command, which is not allowed",
+                raise errors.error("not_allowed", f"{errors.shown(name)} runs a command, which is not allowed",
                                    hint="set MILLRACE_ALLOW_PIPE=1 where you trust it")
-            self._command = subprocess.Popen(name[5:], shell=True, stdin=subprocess.PIPE)
-            self._own = self._command.stdin
+            self._command = subprocess.Popen(name[5:], shell=True, stdin=subprocess.PIPE, bufsize=0)
+            self._own = _File(self._command.stdin)  # type: ignore[arg-type]
         elif "://" in name:
-            raise errors.not_offered(f"TarWriter('{name}')", "'pipe:COMMAND', or a path and a command that copies it")
+            raise errors.not_offered(f"TarWriter({errors.shown(name)})", "'pipe:COMMAND', or a path and a command that copies it")
         elif name:
-            self._own = open(name, "wb")
+            self._own = _File(open(name, "wb", buffering=0))
         self._format: int = tarfile.USTAR_FORMAT if form is None else form
         self._tar = tarfile.open(fileobj=self._own or fileobj, format=self._format,  # type: ignore[call-overload]
                                  mode=f"w|{kind}")
         self._user, self._group, self._mode, self._mtime = user, group, mode, mtime
         self._keeps = keep_meta
-        self._guard = threading.Lock()
+        self._failure = ""  # that has cut the archive in the middle of a file
+        self._holders: list[int] = []  # threads that have the guard while they fork
         self._must_be_closed(name or repr(fileobj))
 
     def write(self, sample: dict[str, Any]) -> int:
         """Writes a dict with "__key__" and fields. Returns the bytes of its fields."""
-        self._check_process()
+        self._check_usable()
         fields = _fields(sample, self._encoder, self._keeps)
         with self._guard:
+            if self._failure:
+                raise self._cut()
+            if self._tar.closed:
+                raise errors.usage("this writer is closed", "make a new one")
             members = [(self._member(sample["__key__"], extension, len(content)), content) for extension, content in sorted(fields.items())]
-            for (member, form), content in members:
-                self._tar.format = form
-                self._tar.addfile(member, io.BytesIO(content))
+            stream: Any = self._tar.fileobj
+            whole = stream.pos
+            try:
+                for (member, form), content in members:
+                    self._tar.format = form
+                    self._tar.addfile(member, io.BytesIO(content))
+                    whole = stream.pos
+            except BaseException as why:
+                if stream.pos != whole:
+                    self._failure = str(why) or type(why).__name__
+                raise
         return sum(map(len, fields.values()))
+
+    def _cut(self) -> errors.Error:
+        return errors.error("io_failed", f"{self._what!r} ends in the middle of a file, at a write that failed: {self._failure}",
+                            hint="write the archive anew")
 
     def _member(self, key: str, extension: str, size: int) -> tuple[tarfile.TarInfo, int]:
         """A member, and the format in which it is written: the archive's, or pax where the header of that lacks room for it."""
@@ -377,29 +431,69 @@ class TarWriter(Closing):
         return member, self._format
 
     def close(self) -> None:
-        """Completes the archive, and waits for the command. Does nothing in a process that was forked."""
-        if self._process not in (0, os.getpid()):
-            return
+        """Completes the archive, and waits for the command. Does nothing in a process that was forked.
+
+        Raises IoFailedError for an archive that a write has cut, which gets no end: readers see that it is cut."""
+        if self._process in (0, os.getpid()):
+            self._check_usable()
+            self._end_archive()
+            if self._failure:
+                failed, self._failure = self._cut(), ""
+                raise failed
+
+    def _end_archive(self) -> None:
         self._process = 0
+        failed: Optional[OSError] = None
         with self._guard:
-            self._tar.close()
-            own, self._own = self._own, None
-            if own is not None:
-                own.close()
+            own, self._own, self._of_program = self._own, None, None
+            try:
+                if self._failure:
+                    self._let_go()
+                self._tar.close()
+            except OSError as why:
+                failed = why
+            finally:
+                if own is not None:
+                    own.close()
         command, self._command = self._command, None
-        if command is not None and command.wait() != 0:
-            raise errors.error("io_failed", f"'pipe:{command.args!s}' ended with code {command.returncode}")
+        if command is not None and command.wait() != 0:  # which says more than that its pipe is broken
+            raise errors.error("io_failed", f"{self._what!r} ended with code {command.returncode}") from failed
+        if failed is not None:
+            raise failed
+
+    def _let_go(self) -> None:
+        """Has tarfile write nothing more."""
+        self._tar.fileobj.closed = self._tar.closed = True  # type: ignore[union-attr,misc]
+
+    def _drop(self) -> None:
+        if self._process in (0, os.getpid()):
+            self._end_archive()
 
     def _before_fork(self) -> None:
-        if self._own is not None and not self._own.closed:
-            self._own.flush()
+        # What the file of a program keeps is written here, and not again by the child; not for longer than a fork may wait.
+        file = self._of_program
+        if file is not None and self._process and self._guard.acquire(timeout=5):
+            self._holders.append(threading.get_ident())
+            if hasattr(file, "flush") and not getattr(file, "closed", False):
+                file.flush()
+
+    def _after_fork_in_parent(self) -> None:
+        if threading.get_ident() in self._holders:
+            self._holders.remove(threading.get_ident())
+            self._guard.release()
 
     def _after_fork_in_child(self) -> None:
+        self._guard, self._holders = threading.RLock(), []
         if self._process:
-            self._tar.fileobj.closed = True  # type: ignore[union-attr,misc]  # of tarfile: nothing more is written
+            self._let_go()
+            if self._own is not None:
+                self._own.close()  # a command waits until nobody has its pipe
 
     def __enter__(self) -> "TarWriter":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None or kind is GeneratorExit:
+            self.close()
+        else:
+            self._drop()
