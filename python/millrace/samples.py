@@ -92,7 +92,7 @@ def decode_field(extension: str, content: bytes) -> Any:
     """The value of a field by the last part of its extension: texts (txt, text, transcript), ints (cls, cls2, class, count, index,
     inx, id), what JSON, MessagePack (mp, msg, msgpack) and CBOR hold, numpy's arrays of npy, npz (by name) and ten (in order); of a
     gz the value of what it holds, and of any other its bytes. No code in the data is run: pickles stay bytes. Any thread.
-    Of MessagePack and CBOR, keys are texts, and extension types are refused.
+    Of MessagePack and CBOR, keys are texts, and extension types and integers below -2**63 are refused.
 
     Raises BadFieldError for what is not what its extension says, and TooLargeError."""
     if not isinstance(extension, str) or not isinstance(content, bytes):

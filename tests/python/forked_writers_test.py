@@ -113,7 +113,7 @@ class ForkedWriters(Case):
                 threads = [threading.Thread(target=write, args=(of,)) for of in range(2)]
                 for one in threads:
                     one.start()
-                for _ in range(25):
+                for _ in range(12):
                     child = os.fork()
                     if not child:
                         try:
