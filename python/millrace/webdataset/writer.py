@@ -463,7 +463,8 @@ class TarWriter(_Guarded):
 
     def _let_go(self) -> None:
         """Has tarfile write nothing more."""
-        self._tar.fileobj.closed = self._tar.closed = True  # type: ignore[union-attr,misc]
+        stream: Any = self._tar.fileobj
+        stream.closed = self._tar.closed = True
 
     def _drop(self) -> None:
         if self._process in (0, os.getpid()):
