@@ -54,16 +54,16 @@ _open: "weakref.WeakSet[Closing]" = weakref.WeakSet()
 
 
 def _has_program_failed() -> bool:
-    """Whether an exception that nobody has caught has ended the program. The interpreter leaves its traceback in sys.last_traceback; so does
-    a console for a slip at its prompt, or a runner of tests, which go on: but they have called the outermost function there."""
+    """Whether an exception that nobody has caught has ended the program. The interpreter leaves its traceback in sys.last_traceback; so
+    does a console for a slip at its prompt, or a runner of tests, which go on: but they have called the outermost function there."""
     trace = getattr(sys, "last_traceback", None)
     return trace is not None and trace.tb_frame.f_back is None and not (hasattr(sys, "ps1") or sys.flags.interactive)
 
 
 class Closing:
-    """A writer that is closed for a program which forgot to: when it is collected or when the interpreter, or the
-    process of multiprocessing, ends, with a ResourceWarning. Where an exception has ended the program, a shard that is not complete is left out, which stderr is told: it
-    might replace one that is. In a process that was forked, it is left to the parent."""
+    """A writer that is closed for a program which forgot to: when it is collected or when the interpreter, or the process of
+    multiprocessing, ends, with a ResourceWarning. Where an exception has ended the program, a shard that is not complete is left out,
+    which stderr is told: it might replace one that is. In a process that was forked, it is left to the parent."""
 
     _process = 0  # that is to close it; 0: none
     _is_part = False  # of another writer
@@ -87,7 +87,7 @@ class Closing:
         """Goes on after _before_fork()."""
 
     def _wait_for_callers(self) -> None:
-        """Refuses further calls, and waits for those of other threads that have no GIL: the end of the interpreter would kill the process."""
+        """Refuses further calls, and waits for those of threads that have no GIL: the end of the interpreter would kill the process."""
 
     def _must_be_closed(self, what: str) -> None:
         self._what, self._process = errors.redacted(what), os.getpid()

@@ -129,7 +129,8 @@ class ForkedWriters(Case):
             """)
 
     def test_handlers_of_signals_do_not_wait_for_their_own_thread(self):
-        for made, inside in (("wds.TarWriter(File(), encoder=False)", ""), ("wds.ShardWriter('handled-%d.tar')", "out._out.write = File().write")):
+        for made, inside in (("wds.TarWriter(File(), encoder=False)", ""),
+                             ("wds.ShardWriter('handled-%d.tar')", "out._out.write = File().write")):
             for call in "out.close()", "out.write({'__key__': 'b', 'txt': b''})":
                 out, _ = self.run_program(f"""
                     import io
@@ -151,7 +152,8 @@ class ForkedWriters(Case):
                     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
                     out.close()
                     """)
-                self.assertRegex(out.splitlines()[0], r"usage: a handler of a signal uses \w+Writer\(.*\) in the middle of a call of it; have it set ")
+                self.assertRegex(out.splitlines()[0],
+                                 r"usage: a handler of a signal uses \w+Writer\(.*\) in the middle of a call of it; have it set ")
 
     def test_writers_of_processes_of_multiprocessing_are_completed(self):
         for made in "mr.ShardWriter('mp-%d.tar', overwrite=True)", "wds.ShardWriter('mp-%d.tar')", "wds.TarWriter('mp-0.tar')":
@@ -242,8 +244,8 @@ class ForkedWriters(Case):
             """)
 
     def test_locks_of_the_package_are_those_that_are_tried_here(self):
-        """A plain lock waits for its own thread, in a handler of a signal; and any lock for one that a forked child does not have. Whoever adds
-        one tries it above."""
+        """A plain lock waits for its own thread, in a handler of a signal; and any lock for one that a forked child does not have.
+        Whoever adds one tries it above."""
         tried = {"_tables.py": 2, "webdataset/writer.py": 2, "webdataset/_webloader.py": 1}
         package, found = harness.ROOT / "python/millrace", {}
         for source in package.rglob("*.py"):

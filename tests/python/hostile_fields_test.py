@@ -91,7 +91,8 @@ class HostileFields(Case):
                  "too many dimensions": npy(shape="(" + "1," * 65 + ")", content=bytes(4)), "a number": npy("5"), "nothing": npy("None"),
                  "an empty field": npy("[()]"), "an empty tuple": npy("()"), "a dict": npy("{'names': ['a'], 'formats': ['<i4']}"),
                  "bytes": npy("b'<i4'"), "a name twice": npy("[('a', '<i4'), ('a', '<i4')]", "(1,)", content=bytes(8)),
-                 "objects": npy("'|O'", "(1,)", content=bytes(8)), "objects within": npy("[('a', [('b', '|O')])]", "(1,)", content=bytes(8)),
+                 "objects": npy("'|O'", "(1,)", content=bytes(8)),
+                 "objects within": npy("[('a', [('b', '|O')])]", "(1,)", content=bytes(8)),
                  "brackets": npy(header="(" * 5000), "minus signs": npy(header="-" * 9000 + "1"), "no dict": npy(header="5"),
                  "a zero byte": npy(header="{\0}"), "what has no hash": npy(header="{[]: 1}"), "a unit of time": npy("'<M8[foo]'"),
                  "a lower version": npy(version=(0, 0)), "nothing at all": b"", "the magic alone": b"\x93NUMPY",
@@ -154,7 +155,8 @@ class HostileFields(Case):
                 mr.decode_field("json", ('["\u2200",' + "{}," * (3 << 20) + "1]").encode(encoding))
 
     def test_json_of_marks_within_texts_is_not_taken_for_more(self):
-        for document in ('"' + "{},[]:" * 500_000 + '"', '["' + '\\",[' * 500_000 + '"]', json.dumps({"k\\": ["\\", "\"", "{" * 2_000_000]})):
+        for document in ('"' + "{},[]:" * 500_000 + '"',
+                         '["' + '\\",[' * 500_000 + '"]', json.dumps({"k\\": ["\\", "\"", "{" * 2_000_000]})):
             self.assertEqual(mr.decode_field("json", document.encode()), json.loads(document))
         self.assertEqual(repr(mr.decode_field("json", b'\xef\xbb\xbf[NaN, 1e999, ' + b"9" * 4000 + b"]")), f"[nan, inf, {'9' * 4000}]")
         for wrong in (b'"', b'"\\', b"[1,", b'{"a":', b":::::", b'"a":"b":"c":', b"\xff"):

@@ -88,7 +88,8 @@ class LeftWriters(Case):
 
     def test_exceptions_of_a_console_do_not_end_the_program(self):
         slips = {"a console": "code.InteractiveConsole().push('1/0')", "its syntax": "code.InteractiveConsole().push('1 1')",
-                 "a runner": "try:\n    1/0\nexcept Exception as e:\n    sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__",
+                 "a runner": "try:\n    1/0\nexcept Exception as e:\n    "
+                             "sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__",
                  "a runner in a function": "def test(): 1/0\ndef run():\n    try:\n        test()\n    except Exception as e:\n"
                  "        sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__.tb_next\nrun()"}
         for made in "mr.ShardWriter('at-%d.tar', overwrite=True)", "wds.ShardWriter('at-%d.tar')":
@@ -98,7 +99,8 @@ class LeftWriters(Case):
                         continue  # as if it had ended here
                     for left in self.folder.glob("at-*"):
                         left.unlink()
-                    program = f"import code\nimport millrace.webdataset as wds\nout = {made}\n{slip}\nout.write({{'__key__': 'a', 'txt': 'x'}})\n{end}\n"
+                    program = f"import code\nimport millrace.webdataset as wds\nout = {made}\n{slip}\n" \
+                        f"out.write({{'__key__': 'a', 'txt': 'x'}})\n{end}\n"
                     self.run_program(textwrap.indent(program, " " * 12), code=code)
                     self.assertEqual((self.folder / "at-0.tar").exists(), not end, (made, name, end))
 

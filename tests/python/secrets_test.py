@@ -16,13 +16,18 @@ from tests.python.case import Case, mr  # noqa: E402
 
 SECRET = "S3CRET"
 # In the places where secrets stand: some of them are valid, others damaged so that they are quoted.
-NAMES = (f"https://u:{SECRET}@h.invalid/x-%d.tar", f"https://u:{SECRET}@h.invalid/{{}}.csv?sig={SECRET}", f"nosuch://h/x.tar?sig={SECRET}#{SECRET}",
-         f"https://u:{SECRET}@h.invalid/\udc80{{}}.tar", f"https://u:{SECRET}@h.invalid/\ud800.tar", f"https://u:{SECRET}@h.invalid/{{0..3",
-         f"https://{{a,b}}u:{SECRET}@h/{{", f"https://u:{SECRET}@h.invalid/${{no_such}}.tar", f"pipe:curl -u u:{SECRET} h", f"PIPE:KEY={SECRET} cat",
+NAMES = (f"https://u:{SECRET}@h.invalid/x-%d.tar",
+         f"https://u:{SECRET}@h.invalid/{{}}.csv?sig={SECRET}", f"nosuch://h/x.tar?sig={SECRET}#{SECRET}",
+         f"https://u:{SECRET}@h.invalid/\udc80{{}}.tar", f"https://u:{SECRET}@h.invalid/\ud800.tar",
+         f"https://u:{SECRET}@h.invalid/{{0..3",
+         f"https://{{a,b}}u:{SECRET}@h/{{", f"https://u:{SECRET}@h.invalid/${{no_such}}.tar",
+         f"pipe:curl -u u:{SECRET} h", f"PIPE:KEY={SECRET} cat",
          f"s3://u:{SECRET}@b/x.tar.gz", f"a-%d.tar::https://u:{SECRET}@h.invalid/x")
 # As what a name may be given, rightly or not.
-WAYS = {"a text": lambda n: n, "a path": lambda n: Path(n), "a list": lambda n: [n], "two": lambda n: ["a.tar", n], "a tuple of tuples": lambda n: ((n,),),
-        "a dict": lambda n: {n: 1}, "a list of dicts": lambda n: [{"url": n}], "bytes": lambda n: n.encode(errors="surrogatepass"), "a set": lambda n: {n}}
+WAYS = {"a text": lambda n: n, "a path": lambda n: Path(n), "a list": lambda n: [n], "two": lambda n: ["a.tar", n],
+        "a tuple of tuples": lambda n: ((n,),),
+        "a dict": lambda n: {n: 1}, "a list of dicts": lambda n: [{"url": n}],
+        "bytes": lambda n: n.encode(errors="surrogatepass"), "a set": lambda n: {n}}
 # Parameters that take one of a few words, data, or the file of lmdb, which has messages of its own.
 NO_NAMES = frozenset("epoch policy sample samples data options fname".split())
 
@@ -53,7 +58,8 @@ class Secrets(Case):
                 del made  # a writer warns
             except Exception as error:
                 while error is not None:
-                    told.append(f"{error} {getattr(error, 'hint', '')} {getattr(error, 'url', '')}" if isinstance(error, mr.Error) or not told else "")
+                    if isinstance(error, mr.Error) or not told:
+                        told.append(f"{error} {getattr(error, 'hint', '')} {getattr(error, 'url', '')}")
                     error = error.__cause__
             told += [str(w.message) for w in caught]
         return " | ".join([*told, out.getvalue()])
@@ -118,7 +124,8 @@ class Secrets(Case):
                     out.write({"__key__": str(n), "bin": bytes(100_000)})
 
         with unittest.mock.patch.dict(os.environ, {"MILLRACE_ALLOW_PIPE": "1"}):
-            for call, word in (left, "not closed"), (fails, "ended with code 3"), (closed, "is closed"), (forked, "was forked"), (cut, "ended with code 3"):
+            for call, word in {left: "not closed", fails: "ended with code 3", closed: "is closed", forked: "was forked",
+                               cut: "ended with code 3"}.items():
                 self.assertIn(word, self.check(call.__name__, call))
         self.assertIn("'pipe:curl ...' runs a command", self.check("not allowed", lambda: wds.TarWriter(f"pipe:curl -u u:{SECRET} h")))
 
@@ -127,7 +134,8 @@ class Secrets(Case):
         import millrace.webdataset as wds
         for name in f"nosuch://u:{SECRET}@h/x.tar?sig={SECRET}", f"pipe:curl -H {SECRET} h":
             for call in (lambda: list(mr.samples(name)), lambda: list(mr.ImageLoader(name)), lambda: len(mr.IndexedDataset(name)),
-                         lambda: list(wds.WebDataset(name, shardshuffle=False)), lambda: list(mr.samples("train-000000.tar").join(name + ".csv")),
+                         lambda: list(wds.WebDataset(name, shardshuffle=False)),
+                         lambda: list(mr.samples("train-000000.tar").join(name + ".csv")),
                          lambda: list(wds.WebDataset(name, shardshuffle=False, handler=wds.warn_and_continue)),
                          lambda: mr.samples(name), lambda: mr.ImageLoader([name, name])):
                 self.check(name, call)

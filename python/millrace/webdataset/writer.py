@@ -156,7 +156,8 @@ def _check_options(pattern: str, options: dict[str, Any]) -> None:
     unknown = sorted(options.keys() - _AS_WRITTEN.keys())
     if unknown:
         raise errors.no_argument(ShardWriter, unknown[0], _AS_WRITTEN)
-    other = {name: "opener" if name == "opener" else errors.shown(value) for name, value in options.items() if value not in _AS_WRITTEN[name]}
+    other = {name: "opener" if name == "opener" else errors.shown(value)
+             for name, value in options.items() if value not in _AS_WRITTEN[name]}
     shown = ", ".join(f"{name}={'...' if name == 'opener' else value}" for name, value in other.items())
     pattern = errors.redacted(pattern)
     if other or pattern.endswith(("gz", "bz2", "xz")):
