@@ -79,7 +79,7 @@ TEST_F(LoaderEnds, StoppedInItsOwnFunction) {
 // What an I/O thread asks of itself waits in a queue of its own, which what other threads ask for
 // overtakes: the run is gone when the stop is called.
 TEST_F(LoaderEnds, BeforeAStopIsCalled) {
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 60; ++round) {
     std::optional<loader<sample>> other(eng_.run(interleaved(head())));
     std::promise<void> stopped;
     std::atomic<bool> is_closing = false;
