@@ -28,6 +28,7 @@ void open_standard_streams() {
 
 void check_values_given(std::span<const char* const> words) {
   for (const std::string_view word : words) {
+    if (word == "--") return;  // arguments follow
     const bool is_option = word.starts_with("--") && word.find('=') == word.size() - 1;
     if (!is_option) continue;
     throw failure(error(errc::usage, std::string(word) + " has no value")

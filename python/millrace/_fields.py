@@ -123,11 +123,15 @@ def _has_size(dtype: Any) -> bool:
 def _json(last: str, content: bytes) -> Any:
     encoding = json.detect_encoding(content)
     is_utf8 = encoding.startswith("utf-8")
-    _core.check_json(content if is_utf8 else content.decode(encoding, "surrogatepass").encode(errors="surrogatepass"))
+    needed = _core.json_needs(content if is_utf8 else content.decode(encoding, "surrogatepass").encode(errors="surrogatepass"))
+    if needed > _MOST_OF_JSON:
+        raise errors.error("too_large", f"decoding needs up to {needed >> 20} MiB of memory, and at most {_MOST_OF_JSON >> 20} MiB are "
+                           "allowed for it", hint="write it as several samples or fields")
     return json.loads(content)
 
 
 _MOST_UNPACKED = 256 << 20  # as in C++
+_MOST_OF_JSON = 512 << 20  # as in C++
 _READERS: dict[str, Callable[[str, bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), _json),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda last, content: int(content)),

@@ -163,7 +163,7 @@ def shown(value: object) -> str:
     """A value as a message has it: a name or URL without its secrets, and of what may hold some its type alone."""
     if isinstance(value, (str, os.PathLike)):
         return repr(redacted(os.fsdecode(value)))
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 1 << 128):
         return repr(value)
     return f"a {type(value).__name__}"
 

@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -146,20 +147,34 @@ os.register_at_fork(before=lambda: _of_all(lambda one: one._before_fork()),
                     after_in_child=lambda: _of_all(lambda one: one._after_fork_in_child()))
 
 _ended_by_multiprocessing = 0  # the process
+_is_forked = False  # since the import
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _end_with_multiprocessing() -> None:
-    """A process that multiprocessing forks ends without atexit, but calls what it was given here."""
+    """A process that multiprocessing forks ends without atexit, but calls what it was given here. One that it spawns has atexit."""
     global _ended_by_multiprocessing
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
-    if util is not None and process is not None and process.parent_process() is not None and _ended_by_multiprocessing != os.getpid():
-        _ended_by_multiprocessing = os.getpid()
-        util.Finalize(None, _end_process, exitpriority=0)
+    if util is None or process is None or process.parent_process() is None or _ended_by_multiprocessing == os.getpid():
+        return
+    if "--multiprocessing-fork" in sys.orig_argv and not _is_forked:  # spawned
+        return
+    _ended_by_multiprocessing = os.getpid()
+    util.Finalize(None, _end_process, exitpriority=-1)  # after children of its own
 
 
 def _end_process() -> None:
     failure = sys.exc_info()[1]  # of the process's function, which multiprocessing has not told yet
     fails = failure is not None and not isinstance(failure, SystemExit)
+    # Threads that write come to their end first, and what executors have been given: as multiprocessing does after this.
+    threading._shutdown()  # type: ignore[attr-defined]
     _of_all(lambda one: one._end(fails))
 
 

@@ -99,14 +99,26 @@ nb::object packed_value(const std::string& extension, const nb::bytes& content) 
   return out.take();
 }
 
-// An upper bound of the memory that the value of a JSON text takes, in bytes, by the marks of the
-// text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The figures
-// are those of the engine (json_bounds in pipeline/samples/fields.cc).
+// The bytes of a character in Python's text that has those of `part`: an escape may be of any.
+std::uint64_t width_of(std::string_view part) {
+  if (part.find("\\u") != std::string_view::npos) return 4;
+  const auto most =
+      std::ranges::max(part, {}, [](char c) { return static_cast<unsigned char>(c); });
+  const auto greatest = static_cast<unsigned char>(most);
+  return greatest >= 0xF0 ? 4 : greatest >= 0xC4 ? 2 : 1;
+}
+
+// An upper bound of the memory that json.loads() takes for a text in UTF-8, in bytes, by the marks
+// of the text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The
+// figures are those of CPython's objects with their places in lists and dicts, which grow by half.
 std::uint64_t json_needs(std::string_view text) {
-  constexpr std::uint64_t value_bytes = 246;
-  constexpr std::uint64_t string_bytes = 64;
-  constexpr std::uint64_t key_bytes = 152;
-  std::uint64_t needed = 0;
+  constexpr std::uint64_t scalar_bytes = 48;
+  constexpr std::uint64_t string_bytes = 88;  // without its characters
+  constexpr std::uint64_t list_bytes = 112;
+  constexpr std::uint64_t dict_bytes = 256;
+  constexpr std::uint64_t key_bytes = 128;  // beyond those of a string
+  if (text.empty()) return 0;
+  std::uint64_t needed = text.size() * width_of(text);  // json.loads() makes it a text first
   bool in_scalar = false;
   bool after_string = false;  // which a ':' makes a key: a value follows it
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -115,38 +127,30 @@ std::uint64_t json_needs(std::string_view text) {
     if (mark == '"') {
       const std::size_t begin = ++at;
       while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
-      needed += value_bytes + string_bytes + 4 * (std::min(at, text.size()) - begin);
+      const auto part = text.substr(begin, std::min(at, text.size()) - begin);
+      needed += string_bytes + (part.empty() ? 0 : part.size() * width_of(part));
     } else if (mark == ':' && after_string) {
-      needed -= value_bytes + string_bytes - key_bytes;
+      needed += key_bytes;
     } else if (mark == '[' || mark == '{') {
-      needed += value_bytes + string_bytes;
+      needed += mark == '[' ? list_bytes : dict_bytes;
     }
     after_string = mark == '"' || (after_string && is_space);
     const bool was_in_scalar = in_scalar;
     in_scalar = !is_space && std::string_view("\"[]{}:,").find(mark) == std::string_view::npos;
-    if (in_scalar && !was_in_scalar) needed += value_bytes;
+    if (in_scalar && !was_in_scalar) needed += scalar_bytes;
   }
   return needed;
-}
-
-// Throws `failure` (too_large) if the value of a JSON text takes more memory than any field may.
-void check_json(const nb::bytes& content) {
-  constexpr std::uint64_t most = std::uint64_t{512} << 20;  // as of the engine without a budget
-  const std::uint64_t needed =
-      json_needs({static_cast<const char*>(content.data()), content.size()});
-  if (needed <= most) return;
-  throw failure(error(errc::too_large,
-                      fmt::format("decoding needs {} MiB of memory, and at most {} MiB are allowed "
-                                  "for it",
-                                  (needed >> 20) + 1, most >> 20))
-                    .hint("write it as several samples or fields")
-                    .skippable());
 }
 
 }  // namespace
 
 void bind_packed_fields(nb::module_& to) {
-  to.def("check_json", &check_json, nb::arg("content"));
+  to.def(
+      "json_needs",
+      [](const nb::bytes& content) {
+        return json_needs({static_cast<const char*>(content.data()), content.size()});
+      },
+      nb::arg("content"));
   to.def("packed_value", &packed_value, nb::arg("extension"), nb::arg("content"));
 }
 

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import sys
+import textwrap
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -181,6 +182,46 @@ class ForkedWriters(Case):
                     self.assertEqual(self.keys("mp-0.tar"), [str(i) for i in range(5)], (made, end))
                 else:
                     self.assertIn("was not closed before the exception: what is not complete is left out", err)
+
+    def test_threads_of_processes_of_multiprocessing_write_to_their_end(self):
+        (self.folder / "threaded.py").write_text(textwrap.dedent("""
+            import concurrent.futures
+            import multiprocessing.util
+            import threading
+            import time
+            import millrace as mr
+            import millrace.webdataset as wds
+            def work(made, by_executor):
+                global out
+                out = eval(made)
+                def write(n):
+                    while not multiprocessing.util.is_exiting():  # work() has returned
+                        time.sleep(0.001)
+                    out.write({"__key__": f"{n:02}", "txt": "x"})
+                if by_executor:
+                    pool = concurrent.futures.ThreadPoolExecutor(2)
+                    for n in range(20):
+                        pool.submit(write, n)
+                else:
+                    threading.Thread(target=lambda: [write(n) for n in range(20)]).start()
+            """))
+        for method in "fork", "spawn", "forkserver":
+            for made in "mr.ShardWriter('mt-%d.tar', overwrite=True)", "wds.TarWriter('mt-0.tar')":
+                for by_executor in False, True:
+                    for left in self.folder.glob("mt-*"):
+                        left.unlink()
+                    out, err = self.run_program(f"""
+                        import multiprocessing
+                        sys.path.insert(0, ".")
+                        import threaded
+                        if __name__ == "__main__":
+                            process = multiprocessing.get_context({method!r}).Process(target=threaded.work, args=({made!r}, {by_executor}))
+                            process.start()
+                            process.join()
+                            print(process.exitcode)
+                        """)
+                    self.assertEqual(out.splitlines()[-1:], ["0"], (method, made, by_executor, err))
+                    self.assertEqual(sorted(self.keys("mt-0.tar")), [f"{n:02}" for n in range(20)], (method, made, by_executor, err))
 
     def test_daemon_threads_are_waited_for_at_the_end(self):
         calls = {"mr.ShardWriter('daemon-%d.tar', max_count=50, overwrite=True)": "it.write({'__key__': str(n), 'txt': 'y' * 10_000})",

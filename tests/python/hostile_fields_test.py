@@ -9,6 +9,7 @@ import random
 import struct
 import sys
 import textwrap
+import tracemalloc
 import unittest
 import warnings
 import zipfile
@@ -135,24 +136,33 @@ class HostileFields(Case):
                     for _ in range(1500):
                         self.decode(extension, damaged(content, rng, 10 if extension == "npy" else 0))
 
-    def test_json_is_bounded_as_by_the_engine(self):
-        most = 512 << 20
-        kinds = {"[%s1]": (b"{},", 246 + 64), "{%s\"b\":1}": (b'"a":1,', 152 + 4 + 246), "[%s2]": (b"1,", 246),
-                 "[%s\"\"]": (b'"' + b"x" * 100 + b'",', 246 + 64 + 400), "[%s3]": (b'[["a"]],', 3 * (246 + 64) + 4)}
-        for around, (part, needs) in kinds.items():
-            for share, fits in (0.97, True), (1.03, False):
-                text = around.encode() % (part * int(most * share / needs))
-                if fits:
-                    core.check_json(text)
-                    continue
-                for decode in core.decode_field, mr.decode_field:
-                    with self.assertRaisesRegex(mr.errors.TooLargeError, "decoding needs .* MiB of memory, and at most 512.* MiB"):
-                        decode("json", text)
+    def test_json_is_bounded_by_what_it_takes(self):
+        """The estimate is an upper bound of what json.loads() takes, and not far from it."""
+        kinds = {"[%s1]": ("{},", '{"a":1},', '{"a":{"b":[]}},', "[],", '[["a"]],', "1.5,", f"{10**30},", '"",', f'"{"x" * 100}",',
+                           '"\u00e9",', '"\u2200\u2200",', '"\U0001f600",', r'"\ud83d\ude00",', "null,", "   1 ,"),
+                 '{%s"z":1}': ('"k%d":1,', '"k%d":"\u2200",', '"k%d":[],')}
+        for around, parts in kinds.items():
+            for part in parts:
+                document = (around % "".join(part % n if "%d" in part else part for n in range(20_000))).encode()
+                tracemalloc.start()
+                value = json.loads(document)
+                taken = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                del value
+                needed = core.json_needs(document)
+                self.assertGreaterEqual(needed, taken, part)
+                self.assertLess(needed, 8 * taken, part)
+
+    def test_json_that_takes_too_much_is_refused(self):
+        for document in b"[" + b"{}," * (3 << 20) + b"1]", b'{"a":"' + b"x" * (300 << 20) + b'"}':
+            with self.assertRaisesRegex(mr.errors.TooLargeError, "decoding needs up to .* MiB of memory, and at most 512 MiB"):
+                mr.decode_field("json", document)
         with self.assertRaises(mr.errors.TooLargeError):
-            mr.decode_field("json.gz", gzip.compress(b"[" + b"{}," * (80 << 20) + b"1]", 1))
+            mr.decode_field("json.gz", gzip.compress(b" " * (200 << 20) + '"\U0001f600"'.encode(), 1))
         for encoding in "utf-16", "utf-16-be", "utf-32":  # in which half a character looks like a quotation mark
             with self.assertRaises(mr.errors.TooLargeError):
                 mr.decode_field("json", ('["\u2200",' + "{}," * (3 << 20) + "1]").encode(encoding))
+        self.assertEqual(len(mr.decode_field("json", b"[" + b"1," * 2_500_000 + b"1]")), 2_500_001)
 
     def test_json_of_marks_within_texts_is_not_taken_for_more(self):
         for document in ('"' + "{},[]:" * 500_000 + '"',

@@ -126,7 +126,7 @@ class LeftWriters(Case):
                         call()
                         sys.exit("nothing is said")
                     except mr.IoFailedError as e:
-                        assert "'full.tar' ends in the middle of a file, at a write that failed: " in str(e), e
+                        assert "'full.tar' ends in the middle of a sample, at a write that failed: " in str(e), e
                         assert "File too large" in str(e) and "; write the archive anew" in str(e), e
                 out.close()
                 try:

@@ -64,6 +64,9 @@ folder_lock::folder_lock(const std::string& folder)
     throw failure(error(errc::usage, "--checkpoint-dir names a file, and not a folder").at(folder));
   }
   fs::create_directories(folder, why);
+  if (why == std::errc::not_a_directory) {
+    throw failure(error(errc::usage, "--checkpoint-dir names a folder within a file").at(folder));
+  }
   if (why) {
     throw_failed_call(folder, "cannot create the folder for checkpoints", why.value());
   }

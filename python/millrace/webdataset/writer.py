@@ -383,7 +383,7 @@ class TarWriter(_Guarded):
                                  mode=f"w|{kind}")
         self._user, self._group, self._mode, self._mtime = user, group, mode, mtime
         self._keeps = keep_meta
-        self._failure = ""  # that has cut the archive in the middle of a file
+        self._failure = ""  # that has cut the archive in the middle of a sample
         self._holders: list[int] = []  # threads that have the guard while they fork
         self._must_be_closed(name or repr(fileobj))
 
@@ -403,7 +403,6 @@ class TarWriter(_Guarded):
                 for (member, form), content in members:
                     self._tar.format = form
                     self._tar.addfile(member, io.BytesIO(content))
-                    whole = stream.pos
             except BaseException as why:
                 if stream.pos != whole:
                     self._failure = str(why) or type(why).__name__
@@ -411,7 +410,7 @@ class TarWriter(_Guarded):
         return sum(map(len, fields.values()))
 
     def _cut(self) -> errors.Error:
-        return errors.error("io_failed", f"{self._what!r} ends in the middle of a file, at a write that failed: {self._failure}",
+        return errors.error("io_failed", f"{self._what!r} ends in the middle of a sample, at a write that failed: {self._failure}",
                             hint="write the archive anew")
 
     def _member(self, key: str, extension: str, size: int) -> tuple[tarfile.TarInfo, int]:
