@@ -112,7 +112,7 @@ std::uint64_t width_of(std::string_view part) {
 // of the text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The
 // figures are those of CPython's objects with their places in lists and dicts, which grow by half.
 std::uint64_t json_needs(std::string_view text) {
-  constexpr std::uint64_t scalar_bytes = 48;
+  constexpr std::uint64_t scalar_bytes = 64;
   constexpr std::uint64_t string_bytes = 88;  // without its characters
   constexpr std::uint64_t list_bytes = 112;
   constexpr std::uint64_t dict_bytes = 256;
