@@ -188,15 +188,15 @@ class ForkedWriters(Case):
             import concurrent.futures
             import multiprocessing.util
             import threading
-            import time
             import millrace as mr
             import millrace.webdataset as wds
             def work(made, by_executor):
                 global out
                 out = eval(made)
+                returned = threading.Event()
+                multiprocessing.util.Finalize(None, returned.set, exitpriority=10)
                 def write(n):
-                    while not multiprocessing.util.is_exiting():  # work() has returned
-                        time.sleep(0.001)
+                    returned.wait()
                     out.write({"__key__": f"{n:02}", "txt": "x"})
                 if by_executor:
                     pool = concurrent.futures.ThreadPoolExecutor(2)

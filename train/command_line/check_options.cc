@@ -61,6 +61,20 @@ void check_model(const train_options& o) {
   }
 }
 
+void check_weights(const train_options& o) {
+  if (std::filesystem::path(o.init_weights).filename() == optimizer_name) {
+    throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
+                      .at(o.init_weights)
+                      .hint("the weights are in model.safetensors next to it"));
+  }
+  std::error_code unknown;
+  if (std::filesystem::is_directory(o.init_weights, unknown)) {
+    throw failure(error(errc::usage, "--init-weights names a folder, and not a file of weights")
+                      .at(o.init_weights)
+                      .hint("those of a checkpoint are in its model.safetensors"));
+  }
+}
+
 void check_sizes(const train_options& o) {
   if (o.growing.from <= o.size) return;
   throw failure(
@@ -150,17 +164,7 @@ void check_options(const train_options& o) {
     throw failure(
         error(errc::usage, "--no-augment cannot be combined with augmentations or --grow-from"));
   }
-  if (std::filesystem::path(o.init_weights).filename() == optimizer_name) {
-    throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
-                      .at(o.init_weights)
-                      .hint("the weights are in model.safetensors next to it"));
-  }
-  std::error_code unknown;
-  if (std::filesystem::is_directory(o.init_weights, unknown)) {
-    throw failure(error(errc::usage, "--init-weights names a folder, and not a file of weights")
-                      .at(o.init_weights)
-                      .hint("those of a checkpoint are in its model.safetensors"));
-  }
+  check_weights(o);
   check_sizes(o);
   check_model(o);
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
