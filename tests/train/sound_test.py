@@ -197,7 +197,9 @@ class Diverging(SoundTest):
             file.truncate(1 << 40)
         fifo = self.folder / "fifo"
         os.mkfifo(fifo)
-        for weights in (large, "/dev/zero", fifo, self.folder):
+        self.train("--init-weights", self.folder, "--max-steps", 1, code=2)
+        self.assertIn("usage: --init-weights names a folder, and not a file of weights, at ", self.last)
+        for weights in (large, "/dev/zero", fifo):
             self.train("--init-weights", weights, "--max-steps", 1, code=1)
             self.assertIn("bad_state: not a safetensors file", self.last)
             self.assertIn(str(weights), self.last)
