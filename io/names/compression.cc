@@ -11,6 +11,14 @@ bool is_short_archive(std::string_view lower, const known_compression& c) {
   return !c.archive.empty() && lower.ends_with(c.archive);
 }
 
+// The characters of the longest ending.
+constexpr std::size_t longest = [] {
+  std::size_t most = 0;
+  for (const auto& c : known_compressions)
+    most = std::max({most, c.ending.size(), c.archive.size()});
+  return most;
+}();
+
 }  // namespace
 
 compression compression_of(std::string_view first) {
@@ -20,7 +28,10 @@ compression compression_of(std::string_view first) {
 }
 
 compression compression_named(std::string_view url) {
-  const std::string lower = lowered(url.substr(0, url.find_first_of("?#")));
+  // A list may have a million names: the end alone is looked at.
+  const std::string_view name = url.substr(0, std::min(url.find('?'), url.find('#')));
+  const std::string lower = lowered(name.substr(name.size() - std::min(name.size(), longest)));
+  if (lower.ends_with(".tar")) return compression::none;
   const auto is_it = [&](const auto& c) {
     return lower.ends_with(c.ending) || is_short_archive(lower, c);
   };
