@@ -9,8 +9,8 @@ namespace {
 
 // The size of all that each_count() and the lists name: that of the struct, or a count is missing.
 constexpr std::size_t named_bytes() {
-  std::size_t out =
-      sizeof(ledger::skipped) + sizeof(ledger::epochs) + sizeof(ledger::first_skipped);
+  std::size_t out = sizeof(decltype(ledger::skipped)) + sizeof(decltype(ledger::epochs)) +
+                    sizeof(decltype(ledger::first_skipped));
   ledger::each_count([&](auto, std::uint64_t ledger::*) { out += sizeof(std::uint64_t); });
   return out;
 }
