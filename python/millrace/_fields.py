@@ -61,12 +61,12 @@ def _of_zip(content: bytes) -> dict[str, Any]:
                 # Of others read() unpacks what it likes, whatever it is asked for.
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise errors.error("bad_field", f"npz whose member {member.filename!r} is compressed by method {member.compress_type}",
-                                       hint="write it by numpy.savez_compressed(), which deflates")
+                                       hint="write it by numpy.savez_compressed(), which deflates", skippable=True)
                 with archive.open(member) as file:
                     array = file.read(left + 1)
                 left -= len(array)
                 if left < 0:
-                    raise errors.error("too_large", f"npz of more than {_MOST_UNPACKED >> 20} MiB unpacked", hint="split it")
+                    raise errors.error("too_large", f"npz of more than {_MOST_UNPACKED >> 20} MiB unpacked", hint="split it", skippable=True)
                 made[member.filename.removesuffix(".npy")] = _by_numpy(array)
     except (errors.Error, MemoryError, ImportError):
         raise
@@ -125,8 +125,8 @@ def _json(last: str, content: bytes) -> Any:
     is_utf8 = encoding.startswith("utf-8")
     needed = _core.json_needs(content if is_utf8 else content.decode(encoding, "surrogatepass").encode(errors="surrogatepass"))
     if needed > _MOST_OF_JSON:
-        raise errors.error("too_large", f"decoding needs up to {needed >> 20} MiB of memory, and at most {_MOST_OF_JSON >> 20} MiB are "
-                           "allowed for it", hint="write it as several samples or fields")
+        raise errors.error("too_large", f"decoding needs about {(needed >> 20) + 1} MiB of memory, and at most {_MOST_OF_JSON >> 20} MiB are "
+                           "allowed for it", hint="write it as several samples or fields", skippable=True)
     return json.loads(content)
 
 

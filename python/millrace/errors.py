@@ -138,7 +138,8 @@ def _made(kind: str, message: str, hint: str, url: str, offset: int | None, key:
     return made
 
 
-def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "", errno: int = 0) -> Error:
+def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "", errno: int = 0,
+          skippable: bool = False) -> Error:
     """An error made in Python. Composes the line as the engine does, and takes the exit code of the kind.
 
     Args:
@@ -147,10 +148,11 @@ def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "",
         key: of the sample.
         hint: what to do.
         errno: of the system's call that failed; 0: none.
+        skippable: whether it concerns one sample or shard.
     """
     where = redacted(url)
     line = f"{kind}: {what}" + (f", at {where}" if where else "") + (f", key {key}" if key else "") + (f"; {hint}" if hint else "")
-    return _made(kind, " ".join(line.split("\n")), hint, where, None, key, False, False, _EXIT_CODES.get(kind, 1), errno)
+    return _made(kind, " ".join(line.split("\n")), hint, where, None, key, False, skippable, _EXIT_CODES.get(kind, 1), errno)
 
 
 def redacted(url: str) -> str:

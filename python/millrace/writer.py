@@ -147,35 +147,31 @@ os.register_at_fork(before=lambda: _of_all(lambda one: one._before_fork()),
                     after_in_child=lambda: _of_all(lambda one: one._after_fork_in_child()))
 
 _ended_by_multiprocessing = 0  # the process
-_is_forked = False  # since the import
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-os.register_at_fork(after_in_child=_note_fork)
 
 
 def _end_with_multiprocessing() -> None:
-    """A process that multiprocessing forks ends without atexit, but calls what it was given here. One that it spawns has atexit."""
+    """A process of multiprocessing calls what it was given here; one that it forks ends without atexit, and no other knows that its
+    function has raised."""
     global _ended_by_multiprocessing
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
-    if util is None or process is None or process.parent_process() is None or _ended_by_multiprocessing == os.getpid():
-        return
-    if "--multiprocessing-fork" in sys.orig_argv and not _is_forked:  # spawned
-        return
-    _ended_by_multiprocessing = os.getpid()
-    util.Finalize(None, _end_process, exitpriority=-1)  # after children of its own
+    if util is not None and process is not None and process.parent_process() is not None and _ended_by_multiprocessing != os.getpid():
+        _ended_by_multiprocessing = os.getpid()
+        util.Finalize(None, _end_process, exitpriority=-1000)  # after those of the program, which may end its threads
 
 
 def _end_process() -> None:
-    failure = sys.exc_info()[1]  # of the process's function, which multiprocessing has not told yet
-    fails = failure is not None and not isinstance(failure, SystemExit)
-    # Threads that write come to their end first, and what executors have been given: as multiprocessing does after this.
-    threading._shutdown()  # type: ignore[attr-defined]
-    _of_all(lambda one: one._end(fails))
+    process = sys.modules["multiprocessing.process"]
+    failure = sys.exc_info()[1]  # of the process's function, or what was handled where the process was forked
+    begun = failure.__traceback__ if failure is not None and not isinstance(failure, SystemExit) else None
+    fails = begun is not None and begun.tb_frame.f_code is process.BaseProcess._bootstrap.__code__
+    try:
+        # Threads that write come to their end first, and what executors have been given: as multiprocessing does after this.
+        threading._shutdown()  # type: ignore[attr-defined]
+    except BaseException as why:  # AssertionError: forked on a thread that threading does not know
+        fails = fails or not isinstance(why, AssertionError)
+        raise
+    finally:
+        _of_all(lambda one: one._end(fails))
 
 
 class ShardWriter(Closing):

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -99,45 +101,62 @@ nb::object packed_value(const std::string& extension, const nb::bytes& content) 
   return out.take();
 }
 
-// The bytes of a character in Python's text that has those of `part`: an escape may be of any.
+// The bytes of a character in Python's text that has the bytes of `part`.
 std::uint64_t width_of(std::string_view part) {
-  if (part.find("\\u") != std::string_view::npos) return 4;
   const auto most =
       std::ranges::max(part, {}, [](char c) { return static_cast<unsigned char>(c); });
   const auto greatest = static_cast<unsigned char>(most);
   return greatest >= 0xF0 ? 4 : greatest >= 0xC4 ? 2 : 1;
 }
 
-// An upper bound of the memory that json.loads() takes for a text in UTF-8, in bytes, by the marks
-// of the text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The
-// figures are those of CPython's objects with their places in lists and dicts, which grow by half.
+// The bytes of the characters of a string, which grows while it is read where it has escapes: one
+// may be of any character.
+std::uint64_t string_needs(std::string_view part) {
+  if (part.empty()) return 0;
+  if (part.find("\\u") != std::string_view::npos) return 5 * part.size();
+  const std::uint64_t whole = width_of(part) * part.size();
+  return part.find('\\') == std::string_view::npos ? whole : whole + whole / 4;
+}
+
+// About the memory that json.loads() takes at most for a text in UTF-8, in bytes, by the marks of
+// the text alone: also of what json.loads() has beyond JSON, and of what it will refuse. The
+// figures are those of CPython's objects with their places in lists and dicts, which grow by half;
+// keys that are the same share one object.
 std::uint64_t json_needs(std::string_view text) {
   constexpr std::uint64_t scalar_bytes = 64;
   constexpr std::uint64_t string_bytes = 88;  // without its characters
   constexpr std::uint64_t list_bytes = 112;
   constexpr std::uint64_t dict_bytes = 256;
-  constexpr std::uint64_t key_bytes = 128;  // beyond those of a string
+  constexpr std::uint64_t new_key_bytes = 128;   // beyond those of a string
+  constexpr std::uint64_t known_key_bytes = 48;  // of a dict alone
   if (text.empty()) return 0;
-  std::uint64_t needed = text.size() * width_of(text);  // json.loads() makes it a text first
+  const std::uint64_t width = width_of(text);
+  // json.loads() makes it a text first, wide ones by way of a narrow one.
+  std::uint64_t needed = text.size() * (width > 1 ? width + 2 : 1);
+  std::unordered_set<std::size_t> keys;  // their hashes
   bool in_scalar = false;
   bool after_string = false;  // which a ':' makes a key: a value follows it
+  std::string_view part;      // that string
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char mark = text[at];
     const bool is_space = mark == ' ' || mark == '\n' || mark == '\t' || mark == '\r';
     if (mark == '"') {
       const std::size_t begin = ++at;
       while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
-      const auto part = text.substr(begin, std::min(at, text.size()) - begin);
-      needed += string_bytes + (part.empty() ? 0 : part.size() * width_of(part));
+      part = text.substr(begin, std::min(at, text.size()) - begin);
+      needed += string_bytes + string_needs(part);
     } else if (mark == ':' && after_string) {
-      needed += key_bytes;
+      const bool is_new = keys.insert(std::hash<std::string_view>()(part)).second;
+      needed += is_new ? new_key_bytes : known_key_bytes;
+      if (!is_new) needed -= string_bytes + string_needs(part);
     } else if (mark == '[' || mark == '{') {
       needed += mark == '[' ? list_bytes : dict_bytes;
     }
     after_string = mark == '"' || (after_string && is_space);
     const bool was_in_scalar = in_scalar;
     in_scalar = !is_space && std::string_view("\"[]{}:,").find(mark) == std::string_view::npos;
-    if (in_scalar && !was_in_scalar) needed += scalar_bytes;
+    // Beyond the first digits, a number takes as many bytes as its text once more, at most.
+    if (in_scalar) needed += was_in_scalar ? 1 : scalar_bytes;
   }
   return needed;
 }

@@ -223,6 +223,42 @@ class ForkedWriters(Case):
                     self.assertEqual(out.splitlines()[-1:], ["0"], (method, made, by_executor, err))
                     self.assertEqual(sorted(self.keys("mt-0.tar")), [f"{n:02}" for n in range(20)], (method, made, by_executor, err))
 
+    def test_processes_of_multiprocessing_end_alike_however_they_begin(self):
+        (self.folder / "ends.py").write_text(textwrap.dedent("""
+            import multiprocessing
+            def work(fails):
+                global out
+                import millrace as mr
+                out = mr.ShardWriter("me-%d.tar", overwrite=True)
+                out.write({"__key__": "a", "txt": "x"})
+                if fails:
+                    raise ValueError("bad row")
+            def started(method, target, *args):
+                process = multiprocessing.get_context(method).Process(target=target, args=args)
+                process.start()
+                process.join()
+                return process.exitcode
+            def nested():
+                assert started("fork", work, False) == 0
+            def in_handler():
+                try:
+                    raise KeyError("of the parent")
+                except KeyError:
+                    nested()
+            """))
+        for method, target, fails in [*((m, "work", f) for m in ("fork", "spawn", "forkserver") for f in (False, True)),
+                                      ("spawn", "nested", False), ("forkserver", "nested", False), ("spawn", "in_handler", False)]:
+            for left in self.folder.glob("me-*"):
+                left.unlink()
+            out, err = self.run_program(f"""
+                sys.path.insert(0, ".")
+                import ends
+                print(ends.started({method!r}, ends.{target}, *{[fails] if target == "work" else []}))
+                """)
+            self.assertEqual(out.split()[-1:], ["1" if fails else "0"], (method, target, err))
+            self.assertEqual([p.name for p in self.folder.glob("me-*")], [] if fails else ["me-0.tar"], (method, target, err))
+            self.assertEqual("what is not complete is left out" in err, fails, (method, target, err))
+
     def test_daemon_threads_are_waited_for_at_the_end(self):
         calls = {"mr.ShardWriter('daemon-%d.tar', max_count=50, overwrite=True)": "it.write({'__key__': str(n), 'txt': 'y' * 10_000})",
                  "wds.ShardWriter('daemon-%d.tar', maxcount=50)": "it.write({'__key__': str(n), 'txt': 'y' * 10_000})",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -233,7 +234,8 @@ void check_effects(const std::vector<std::string>& words, const recipe_text& rec
     const error wrong(errc::usage, fmt::format("{} {}", c.option, c.what));
     if (is_given(words, c.option)) throw failure(wrong);
     if (c.decided_by == nullptr || is_given(words, c.decided_by)) continue;
-    if (!o.augment && is_given(words, "--augment")) continue;  // --augment=false
+    const bool is_augment = std::string_view(c.decided_by) == "--no-augment";
+    if (is_augment && is_given(words, "--augment")) continue;  // --augment=false
     const std::string place = place_in_recipe(recipe, words, fmt::format("{}:", c.option));
     if (!place.empty()) throw failure(error(wrong).at(place).hint("correct the recipe"));
   }
