@@ -162,8 +162,10 @@ def _end_with_multiprocessing() -> None:
 def _end_process() -> None:
     process = sys.modules["multiprocessing.process"]
     failure = sys.exc_info()[1]  # of the process's function, or what was handled where the process was forked
-    begun = failure.__traceback__ if failure is not None and not isinstance(failure, SystemExit) else None
-    fails = begun is not None and begun.tb_frame.f_code is process.BaseProcess._bootstrap.__code__
+    begun = failure.__traceback__ if failure is not None else None
+    fails = begun is not None and begun.tb_frame.f_globals is vars(process)
+    if isinstance(failure, SystemExit):  # sys.exit(1) of a launcher that has caught the function's exception
+        fails = fails and failure.code not in (None, 0) and isinstance(failure.__context__, Exception)
     try:
         # Threads that write come to their end first, and what executors have been given: as multiprocessing does after this.
         threading._shutdown()  # type: ignore[attr-defined]

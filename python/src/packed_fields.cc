@@ -129,6 +129,7 @@ std::uint64_t json_needs(std::string_view text) {
   constexpr std::uint64_t dict_bytes = 256;
   constexpr std::uint64_t new_key_bytes = 128;   // beyond those of a string
   constexpr std::uint64_t known_key_bytes = 48;  // of a dict alone
+  constexpr std::size_t most_keys = 100'000;     // that are remembered
   if (text.empty()) return 0;
   const std::uint64_t width = width_of(text);
   // json.loads() makes it a text first, wide ones by way of a narrow one.
@@ -146,7 +147,9 @@ std::uint64_t json_needs(std::string_view text) {
       part = text.substr(begin, std::min(at, text.size()) - begin);
       needed += string_bytes + string_needs(part);
     } else if (mark == ':' && after_string) {
-      const bool is_new = keys.insert(std::hash<std::string_view>()(part)).second;
+      // Of many, all further ones count as new.
+      const std::size_t hash = std::hash<std::string_view>()(part);
+      const bool is_new = keys.size() < most_keys ? keys.insert(hash).second : !keys.contains(hash);
       needed += is_new ? new_key_bytes : known_key_bytes;
       if (!is_new) needed -= string_bytes + string_needs(part);
     } else if (mark == '[' || mark == '{') {
