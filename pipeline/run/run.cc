@@ -270,9 +270,10 @@ void run_base::on_spine(const std::function<void()>& f) {
   if (owner_of_this_thread() == &inside_->io) return f();
   if (inside_->is_io_thread()) {
     throw failure(
-        error(errc::usage,
-              "a loader was asked for its figures in a function or a stage of another loader, "
-              "on a thread that both loaders' threads may wait for")
+        error(
+            errc::usage,
+            "a loader was asked for its figures in a function or a stage of another loader of its "
+            "engine, on that one's I/O thread: two that ask each other would wait forever")
             .hint("ask on a thread of the program, or in the pool (map() with threads)"));
   }
   // A failure crosses as a value, so that no exception object is shared between threads.
